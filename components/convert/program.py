@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi_trainer.convert.components import QUEUES, RUNTIMES, component_call
-from pulumi_trainer.convert.python_source import Call, Expression, Secret, comment_lines, pulumi_yaml, statement
+from pulumi_trainer.convert.gpu_queues import Group, find_group, references
+from pulumi_trainer.convert.python_source import Call, Expression, Secret, pulumi_yaml, statement
+from pulumi_trainer.convert.typed import snake_case
 from pulumi_trainer.convert.upgrade import is_marked, upgraded
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, name_of, section, text
 
 _RESERVED = {"config", "float", "pulumi", "trainer"}
 _ORDER = [*QUEUES, *RUNTIMES, "TrainJob"]
-_SUFFIXES = {"LocalQueue": "queue", "ClusterQueue": "cluster_queue", "ResourceFlavor": "flavor", "TrainJob": "job"}
+_SUFFIXES = {"ClusterTrainingRuntime": "runtime", "TrainingRuntime": "runtime", "LocalQueue": "queue", "TrainJob": "job"}
 _GROUPS = {**dict.fromkeys(QUEUES, "kueue.x-k8s.io/"), **dict.fromkeys([*RUNTIMES, "TrainJob"], "trainer.kubeflow.org/")}
 
 Key = tuple[str, str, str]
@@ -32,6 +34,8 @@ class Part:
         origin: Where the document is, for messages.
         notes: What differs from the document of the file, each with its reason.
         differences: What differs without a reason.
+        comments: Argument -> comments above it.
+        is_grouped: Whether a component that declares several objects declares it.
     """
 
     document: Document
@@ -40,6 +44,7 @@ class Part:
     differences: list[str] = field(default_factory=list)
     comments: dict[str, list[str]] = field(default_factory=dict)
     call: Call | None = None
+    is_grouped: bool = False
 
     @property
     def key(self) -> Key:
@@ -96,13 +101,17 @@ def _depth(part: Part, parts: Mapping[Key, Part]) -> int:
 def write_source(parts: list[Part], refused: list[Problem]) -> str:
     """Return the source of the program, and append what cannot be converted; such parts are removed from the list."""
     names = _Names(parts)
+    groups = [_write_group(group, parts, names) for group in _groups(parts)]
     for part in [*parts]:
+        if part.is_grouped:
+            continue
         try:
             part.call = _with_place(component_call(part.document, names.refer), part, names)
         except TrainerError as error:
             refused += [problem.below(f"{part.origin}: {part.key[0]}") for problem in error.problems]
             parts.remove(part)
-    body = [_statement(part, names) for part in parts]
+    body = [_statement(variable, call, names) for variable, call in groups]
+    body += [_statement(names.variable(part.key), part.call, names) for part in parts if part.call is not None]
     head = ['"""Training jobs and queues, converted from YAML by `pulumi-trainer convert`."""\n\n']
     uses_config = any("config.require_secret(" in each for each in body)
     if uses_config:
@@ -133,14 +142,16 @@ class _Names:
         keys = [part.key for part in parts]
         for namespace in dict.fromkeys(text(section(p.document, "metadata").get("namespace")) for p in parts):
             if namespace:
-                self.targets[namespace] = self._new(namespace, "namespace")
-        self._variables = {key: self._new(key[2], _SUFFIXES.get(key[0], "runtime")) for key in keys}
+                self.targets[namespace] = self.new(namespace, "namespace")
+        self._variables = {key: self.new(key[2], _SUFFIXES.get(key[0], snake_case(key[0]))) for key in keys}
         self._written = set[Key]()
+        self._members: dict[Key, tuple[str, Expression]] = {}
         self._same: dict[tuple[str, str], int] = {}
         for kind, _, name in keys:
             self._same[kind, name] = self._same.get((kind, name), 0) + 1
 
-    def _new(self, name: str, suffix: str) -> str:
+    def new(self, name: str, suffix: str) -> str:
+        """Return a new variable for a name. suffix: What it ends with if the name alone is taken."""
         plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or suffix
         if plain[0].isdigit():
             plain = f"{suffix}_{plain}"
@@ -155,10 +166,19 @@ class _Names:
     def refer(self, kind: str, namespace: str, name: Any) -> Any:
         """Return the variable of an object that the program has created before, or the name of another one."""
         key = (kind, namespace, name)
+        if key in self._members:
+            variable, expression = self._members[key]
+            self.used.add(variable)
+            return expression
         if key not in self._written:
             return name
         self.used.add(self._variables[key])
         return Expression(self._variables[key])
+
+    def add_member(self, key: Key, variable: str, expression: Expression | None) -> None:
+        """Remember the expression for an object that another component declares; None for one that is named."""
+        if expression is not None:
+            self._members[key] = (variable, expression)
 
     def variable(self, key: Key) -> str:
         """Return the variable of an object."""
@@ -198,12 +218,30 @@ def _with_secrets(value: Any) -> Any:
     return value
 
 
-def _statement(part: Part, names: _Names) -> str:
-    variable = names.variable(part.key)
-    assert part.call is not None
-    above = [line for text_ in part.comments.get("", ()) for line in comment_lines(text_, "")]
-    target = variable if variable in names.used else ""
-    return "".join(f"{line}\n" for line in above) + statement(target, part.call)
+def _groups(parts: Iterable[Part]) -> Iterator[Group]:
+    """Yield the components of the package that declare several of the objects."""
+    documents = [part.document for part in parts if part.key[0] in QUEUES]
+    for cohort in documents:
+        group = find_group(documents, cohort) if cohort["kind"] == "Cohort" else None
+        if group is not None:
+            yield group
+            return
+
+
+def _write_group(group: Group, parts: Iterable[Part], names: _Names) -> tuple[str, Call]:
+    """Return the variable and the call of a component that declares several objects, which get no calls of their own."""
+    members = {id(each) for each in group.documents}
+    variable = names.new(group.call.first or "", "queues")
+    expressions = references(group, variable)
+    for part in parts:
+        if id(part.document) in members:
+            part.is_grouped = True
+            names.add_member(part.key, variable, expressions.get(id(part.document)))
+    return variable, group.call
+
+
+def _statement(variable: str, call: Call, names: _Names) -> str:
+    return statement(variable if variable in names.used else "", call)
 
 
 def write_project(name: str, *, has_trainer: bool) -> str:

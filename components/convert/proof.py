@@ -14,8 +14,8 @@ from pulumi_trainer.provider.trainer.admission import default_runtime, default_t
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK
 from pulumi_trainer.provider.trainer.releases import DEFAULT
 
-_TRAINER = "spec.trainer {} is added: with it nodes get the variables of their framework"
-_LABEL = f"the label {FRAMEWORK} is added: it names what starts the code of users"
+TRAINER_ADDED = "spec.trainer {} is added: with it nodes get the variables of their framework"
+LABEL_ADDED = f"the label {FRAMEWORK} is added: it names what starts the code of users"
 
 
 def prove(source: str, parts: list[Part]) -> dict[Key, Declared]:
@@ -36,9 +36,9 @@ def _compare(part: Part, made: Document) -> None:
     wanted, found = _completed(part.document), _completed(made)
     for path, before, after in differences(wanted, found):
         if (path, before, after) == ("spec.trainer", None, {}):
-            part.notes.append(_TRAINER)
+            part.notes.append(TRAINER_ADDED)
         elif path in (f"metadata.labels.{FRAMEWORK}", "metadata.labels") and before is None:
-            part.notes.append(_LABEL)
+            part.notes.append(LABEL_ADDED)
         else:
             part.differences.append(f"{path}: {_shown(before)} became {_shown(after)}")
 
@@ -52,7 +52,9 @@ def _completed(document: Document) -> Document:
         if kind.endswith("Runtime"):
             return default_runtime(document, DEFAULT)
         completed: Document = with_canonical_quantities(document)
-        return completed
+        if kind == "WorkloadPriorityClass":
+            return completed
+        return {**completed, "spec": completed.get("spec") or {}}
     except Invalid:
         return document
 
