@@ -10,7 +10,7 @@ from pulumi_trainer.convert.evaluate import Declared
 from pulumi_trainer.convert.jobsets import JobSetJob, compare_jobset, is_jobset, read_jobset
 from pulumi_trainer.convert.program import Key, Part, is_convertible, key_of, parts_of, write_project, write_source
 from pulumi_trainer.convert.proof import prove
-from pulumi_trainer.convert.v1_jobs import V1Job, note_host_names, read_v1_job, share_runtimes
+from pulumi_trainer.convert.v1_jobs import V1Job, read_v1_job, share_runtimes
 from pulumi_trainer.convert.v1_pods import compare_pods
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, place_of
@@ -84,9 +84,6 @@ def convert(documents: Iterable[tuple[str, Document]]) -> Conversion:
 
 def _replacements(replaced: Mapping[str, V1Job | JobSetJob]) -> list[tuple[str, Document]]:
     """Return the documents that take the place of jobs, each with where the job is."""
-    for job in replaced.values():
-        if isinstance(job, V1Job):
-            note_host_names(job)
     share_runtimes([job for job in replaced.values() if isinstance(job, V1Job)])
     made = list[tuple[str, Document]]()
     for where, job in replaced.items():

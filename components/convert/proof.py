@@ -12,6 +12,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import Document
 from pulumi_trainer.provider.kueue.objects import with_canonical_quantities
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK
+from pulumi_trainer.provider.trainer.offline import Cluster
 from pulumi_trainer.provider.trainer.releases import DEFAULT
 
 TRAINER_ADDED = "spec.trainer {} is added: with it nodes get the variables of their framework"
@@ -40,7 +41,7 @@ def _compare(part: Part, made: Document) -> None:
         elif path in (f"metadata.labels.{FRAMEWORK}", "metadata.labels") and before is None:
             part.notes.append(LABEL_ADDED)
         else:
-            part.differences.append(f"{path}: {_shown(before)} became {_shown(after)}")
+            part.differences.append(f"{path}: {shown(before)} became {shown(after)}")
 
 
 def _completed(document: Document) -> Document:
@@ -59,12 +60,29 @@ def _completed(document: Document) -> Document:
         return document
 
 
+def render_jobset(runtime: Document, train_job: Document, refusals: list[str]) -> Document:
+    """Return the JobSet of a TrainJob; empty if the TrainJob or its runtime is refused, with the reason in `refusals`."""
+    cluster, objects = Cluster("jobset", DEFAULT), list[Document]()
+    for document in (runtime, train_job):
+        result = cluster.apply(document)
+        if result is None or not result.admitted:
+            why = ""
+            if result is not None:
+                why = "; ".join(map(str, result.errors))
+            refusals.append(f"the {document['kind']} is refused: {why}")
+            return {}
+        objects = result.objects
+    for each in objects:
+        if each["kind"] == "JobSet":
+            return each
+    return {}
+
+
 def differences(wanted: Any, found: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield the paths at which two documents differ, with both values; None for a field that one of them lacks."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         for key in dict.fromkeys([*wanted, *found]):
-            at = f"{path}.{key}" if path else str(key)
-            yield from differences(wanted.get(key), found.get(key), at)
+            yield from differences(wanted.get(key), found.get(key), f"{path}.{key}".lstrip("."))
     elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
         for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
             yield from differences(one, other, f"{path}[{index}]")
@@ -72,7 +90,8 @@ def differences(wanted: Any, found: Any, path: str = "") -> Iterator[tuple[str, 
         yield path, wanted, found
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value for a message, cut after 60 characters."""
     if value is None:
         return "nothing"
     written = repr(value)

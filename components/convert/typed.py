@@ -34,7 +34,7 @@ _ITEMS: Mapping[tuple[type, str], type[Args]] = {
 """Class and field -> class of the field's items."""
 
 
-class Untyped(Exception):  # noqa: N818  # a part goes without classes then
+class Untyped(Exception):  # a part goes without classes then
     """No class has all fields of a part of a document."""
 
 

@@ -1,4 +1,4 @@
-"""Brings documents of users to the newest API: without what servers write, with the fields that took the place of removed ones."""
+"""Brings documents to the newest API: without what servers write, with the fields that took the place of removed ones."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 
 from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.convert.python_source import marker
+from pulumi_trainer.plan.runtime_ref import API_VERSION
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, section, text, without
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, only, section, text, without
 from pulumi_trainer.provider.kueue.objects import GROUP, NEWEST
 
 OVERRIDES = ("podTemplateOverrides", "podSpecOverrides")
 """Fields of Trainer 2.1 and 2.0; runtimePatches took their place."""
+PLACE = ("name", "namespace")
+"""Fields of metadata that name an object."""
 _OWN_METADATA = ("name", "namespace", "labels", "annotations")
 _BY_SERVERS = (
     "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "finalizers",
@@ -42,6 +45,12 @@ def upgraded(document: Document, notes: list[str]) -> Document:
         _patch_overrides(spec)
     hide_secrets(made, mappings(section(made, "spec", "trainer").get("env")), notes)
     return made
+
+
+def derived(kind: str, document: Document, metadata: Iterable[str]) -> Document:
+    """Return a document without spec that takes the place of another one, with some of its metadata."""
+    about = only(section(document, "metadata"), [*metadata])
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": about}
 
 
 def _metadata(about: Document) -> Document:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
+from pulumi_trainer.args.naming import schema_at
+from pulumi_trainer.args.trainers import Trainer
 from pulumi_trainer.convert import conversion, program, proof
 from pulumi_trainer.convert.conversion import Conversion
 from pulumi_trainer.convert.python_source import Call, Secret, comment_lines, literal, statement
 from pulumi_trainer.convert.typed import python_names, snake_case
-from pulumi_trainer.args.naming import schema_at
-from pulumi_trainer.args.trainers import Trainer
 from pulumi_trainer.provider.cli import convert as command
 from pulumi_trainer.provider.kubernetes.values.accessors import name_of
 
