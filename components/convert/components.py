@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pulumi_trainer.args.naming import schema_at
@@ -61,7 +61,7 @@ def queue_call(document: Document, refer: Refer) -> Call:
             made[field] = refer(referred, "", made[field])
     if made.get("namespace_selector") == {}:
         del made["namespace_selector"]
-    ordered = {field: made[field] for field in arguments.fields if field in made}
+    ordered = _in_order(made, arguments.fields)
     about = section(document, "metadata")
     if kind == "LocalQueue" and text(about.get("namespace")):
         ordered["namespace"] = about["namespace"]
@@ -82,7 +82,7 @@ def runtime_call(document: Document, refer: Refer) -> Call:  # noqa: ARG001  # a
     labels = dict(section(about, "labels"))
     if isinstance(policy, Call) and labels.get(FRAMEWORK) == getattr(policy.cls, "framework", ""):
         del labels[FRAMEWORK]
-    ordered = {field: made[field] for field in RuntimeArgs.fields if field in made}
+    ordered = _in_order(made, RuntimeArgs.fields)
     return Call(RUNTIMES[document["kind"]], {**ordered, **_metadata({**about, "labels": labels})}, name_of(document))
 
 
@@ -96,7 +96,7 @@ def train_job_call(document: Document, refer: Refer) -> Call:
     if spec.get("initializer") is not None:
         made["initializer"] = _initializer(spec["initializer"])
     if mappings(spec.get("runtimePatches")):
-        made["runtime_patches"] = [typed.runtime_patch(each) for each in spec["runtimePatches"]]
+        made["runtime_patches"] = [*map(typed.runtime_patch, spec["runtimePatches"])]
     labels = dict(section(about, "labels"))
     if isinstance(labels.get(QUEUE), str) and labels[QUEUE]:
         made["queue"] = refer("LocalQueue", namespace, labels.pop(QUEUE))
@@ -107,13 +107,15 @@ def train_job_call(document: Document, refer: Refer) -> Call:
     made |= _metadata({**about, "labels": labels})
     own = call_of(TrainJobArgs, without(spec, "runtimeRef", "trainer", "initializer", "runtimePatches")).arguments
     made |= {**own, "name": name_of(document)}
-    ordered = {field: made[field] for field in TrainJobArgs.fields if field in made}
+    ordered = _in_order(made, TrainJobArgs.fields)
     return Call(TrainJob, ordered, name_of(document))
 
 
 def _runtime(reference: Document, namespace: str, refer: Refer) -> Any:
     kind, name = text(reference.get("kind")) or "ClusterTrainingRuntime", reference.get("name")
-    found = refer(kind, namespace if kind == "TrainingRuntime" else "", name)
+    if kind != "TrainingRuntime":
+        namespace = ""
+    found = refer(kind, namespace, name)
     if isinstance(found, Expression):
         return found
     if kind == "ClusterTrainingRuntime" and name in BUILT_IN.names():
@@ -142,6 +144,11 @@ def _initializer(document: Any) -> Call:
     if not call.arguments or not document.keys() <= {"dataset", "model"}:
         raise Untyped("initializer")
     return call
+
+
+def _in_order(made: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+    """Return arguments in the order in which their class declares them."""
+    return {field: made[field] for field in fields if field in made}
 
 
 def _metadata(about: Document) -> dict[str, Any]:
@@ -240,4 +247,3 @@ def component_call(document: Document, refer: Refer) -> Call:
     except Untyped as error:
         why = f"has fields that no argument of {kind} has ({error})"
         raise Invalid(Problem("spec", why, "write this object in Python by hand")) from None
-

@@ -12,7 +12,7 @@ from pulumi_trainer.convert.program import Key, Part, is_convertible, key_of, pa
 from pulumi_trainer.convert.proof import prove
 from pulumi_trainer.convert.v1_jobs import V1Job, read_v1_job, share_runtimes
 from pulumi_trainer.convert.v1_pods import compare_pods
-from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, place_of
 from pulumi_trainer.provider.trainer.admission.training_operator import is_job
 
@@ -70,7 +70,7 @@ def convert(documents: Iterable[tuple[str, Document]]) -> Conversion:
             else:
                 refused.append(Problem(where, _NO_COMPONENT, _KEEP))
         except Invalid as error:
-            refused += [problem.below(where) for problem in error.problems]
+            refused += problems_below(where, error.problems)
     has_trainer = any(document["kind"] in ("TrainJob", *RUNTIMES) for _, document in given)
     given += _replacements(replaced)
     parts = parts_of(given, refused)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulumi_trainer.convert.evaluate import evaluate
-from pulumi_trainer.convert.python_source import Call, Expression, statement
+from pulumi_trainer.convert.python_source import Call, Expression, literal, statement
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, section, text, without
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS, with_canonical_quantities
@@ -31,9 +31,17 @@ def find_group(documents: Sequence[Document], cohort: Document) -> Group | None:
         documents: All Kueue objects, in v1beta2.
     """
     name = name_of(cohort)
-    queues = [each for each in documents if each["kind"] == "ClusterQueue" and _cohort(each) == name]
-    flavors = [each for each in documents if each["kind"] == "ResourceFlavor" and _is_used(each, queues)]
-    classes = [each for each in documents if each["kind"] == "WorkloadPriorityClass"]
+    queues, flavors = list[Document](), list[Document]()
+    classes, quotas = list[Document](), dict[str, dict[str, Any]]()
+    for each in documents:
+        if each["kind"] == "ClusterQueue" and section(each, "spec").get("cohortName") == name:
+            queues.append(each)
+            quotas = {**_quotas(each), **quotas}
+        elif each["kind"] == "WorkloadPriorityClass":
+            classes.append(each)
+    for each in documents:
+        if each["kind"] == "ResourceFlavor" and name_of(each) in quotas:
+            flavors.append(each)
     teams, local_queues = dict[str, Any](), list[Document]()
     for queue in queues:
         own = [each for each in documents if section(each, "spec").get("clusterQueue") == name_of(queue)]
@@ -41,8 +49,8 @@ def find_group(documents: Sequence[Document], cohort: Document) -> Group | None:
             return None
         local_queues += own
         teams[name_of(own[0])] = _team(queue, own[0])
-    covered = _quotas(queues[0]) if queues else {}
-    resource = next(iter(next(iter(covered.values()), {})), "")
+    covered = next(iter(quotas.values()), {})
+    resource = next(iter(covered), "")
     if not teams or not flavors or not resource:
         return None
     arguments: dict[str, Any] = {"teams": teams}
@@ -54,24 +62,18 @@ def find_group(documents: Sequence[Document], cohort: Document) -> Group | None:
         arguments["priorities"] = priorities
     if resource != GPU:
         arguments["resource"] = resource
-    others = without(next(iter(covered.values())), resource)
+    others = without(covered, resource)
     if others != without(BOUNDLESS, "pods"):
         arguments["others"] = others
     call = Call(GpuQueues, arguments, name)
     members = [*flavors, cohort, *queues, *local_queues, *classes]
     if not _declares(call, members):
         return None
-    variables = {id(each): f'.queues["{name_of(each)}"]' for each in local_queues}
-    variables |= {id(each): f'.priorities["{name_of(each)}"]' for each in classes}
+    variables: dict[int, str] = {}
+    for field, objects in (("queues", local_queues), ("priorities", classes)):
+        for each in objects:
+            variables[id(each)] = f".{field}[{literal(name_of(each))}]"
     return Group(call, members, variables)
-
-
-def _cohort(queue: Document) -> Any:
-    return section(queue, "spec").get("cohortName")
-
-
-def _is_used(flavor: Document, queues: Iterable[Document]) -> bool:
-    return any(name_of(flavor) in _quotas(queue) for queue in queues)
 
 
 def _quotas(queue: Document) -> dict[str, dict[str, Any]]:
@@ -108,20 +110,27 @@ def _team(queue: Document, local_queue: Document) -> Any:
         made["weight"] = weight
     if section(local_queue, "spec").get("stopPolicy") == "Hold":
         made["hold"] = True
-    return gpus if len(made) == 1 else Call(Team, made)
+    if len(made) == 1:
+        return gpus
+    return Call(Team, made)
 
 
 def _number(amount: Any) -> Any:
-    return int(amount) if str(amount).isdigit() else amount
+    if str(amount).isdigit():
+        return int(amount)
+    return amount
 
 
 def _declares(call: Call, documents: Sequence[Document]) -> bool:
     """Return whether a component declares exactly these objects."""
     try:
         declared = evaluate(f"import pulumi_trainer as trainer\n{statement('', call)}")
-        if any(each.problems for each in declared):
-            return False
-        return _by_key(each.document for each in declared) == _by_key(documents)
+        made = list[Document]()
+        for each in declared:
+            if each.problems:
+                return False
+            made.append(each.document)
+        return _by_key(made) == _by_key(documents)
     except (TrainerError, TypeError, ValueError, AttributeError):  # what the arguments of a guess may cause
         return False
 

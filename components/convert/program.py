@@ -10,16 +10,24 @@ from typing import Any
 
 from pulumi_trainer.convert.components import QUEUES, RUNTIMES, component_call
 from pulumi_trainer.convert.gpu_queues import Group, find_group, references
-from pulumi_trainer.convert.python_source import Call, Expression, Secret, pulumi_yaml, statement
+from pulumi_trainer.convert.python_source import Call, Expression, Secret, key_of_marker, pulumi_yaml, statement
 from pulumi_trainer.convert.typed import snake_case
 from pulumi_trainer.convert.upgrade import is_marked, upgraded
-from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, name_of, section, text
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, section, text
 
 _RESERVED = {"config", "float", "pulumi", "trainer"}
 _ORDER = [*QUEUES, *RUNTIMES, "TrainJob"]
-_SUFFIXES = {"ClusterTrainingRuntime": "runtime", "TrainingRuntime": "runtime", "LocalQueue": "queue", "TrainJob": "job"}
-_GROUPS = {**dict.fromkeys(QUEUES, "kueue.x-k8s.io/"), **dict.fromkeys([*RUNTIMES, "TrainJob"], "trainer.kubeflow.org/")}
+_SUFFIXES = {
+    "ClusterTrainingRuntime": "runtime",
+    "TrainingRuntime": "runtime",
+    "LocalQueue": "queue",
+    "TrainJob": "job",
+}
+_GROUPS = {
+    **dict.fromkeys(QUEUES, "kueue.x-k8s.io/"),
+    **dict.fromkeys([*RUNTIMES, "TrainJob"], "trainer.kubeflow.org/"),
+}
 
 Key = tuple[str, str, str]
 """Kind, namespace ("" for cluster-wide kinds), name."""
@@ -79,7 +87,7 @@ def parts_of(documents: Iterable[tuple[str, Document]], refused: list[Problem]) 
         try:
             part = Part(upgraded(document, notes), origin, notes)
         except Invalid as error:
-            refused += [problem.below(f"{origin}: {document['kind']}") for problem in error.problems]
+            refused += problems_below(f"{origin}: {document['kind']}", error.problems)
             continue
         if part.key in found:
             part.notes.append(f"{found[part.key].origin} has this object too: the later document counts")
@@ -108,19 +116,18 @@ def write_source(parts: list[Part], refused: list[Problem]) -> str:
         try:
             part.call = _with_place(component_call(part.document, names.refer), part, names)
         except TrainerError as error:
-            refused += [problem.below(f"{part.origin}: {part.key[0]}") for problem in error.problems]
+            refused += problems_below(f"{part.origin}: {part.key[0]}", error.problems)
             parts.remove(part)
     body = [_statement(variable, call, names) for variable, call in groups]
     body += [_statement(names.variable(part.key), part.call, names) for part in parts if part.call is not None]
     head = ['"""Training jobs and queues, converted from YAML by `pulumi-trainer convert`."""\n\n']
-    uses_config = any("config.require_secret(" in each for each in body)
-    if uses_config:
+    if names.has_secrets:
         head.append("import pulumi\n")
     head.append("import pulumi_trainer as trainer\n\n")
-    if uses_config:
+    if names.has_secrets:
         head.append("config = pulumi.Config()\n")
     for namespace, variable in names.targets.items():
-        if any(f"target={variable}" in each for each in body):
+        if variable in names.used:
             head.append(statement(variable, Call(_Kubernetes, {"namespace": namespace})))
     return "".join([*head, *body])
 
@@ -138,6 +145,7 @@ class _Names:
     def __init__(self, parts: Iterable[Part]) -> None:
         self._taken = {*_RESERVED, *keyword.kwlist, *keyword.softkwlist}
         self.targets: dict[str, str] = {}
+        self.has_secrets = False
         self.used: set[str] = set()
         keys = [part.key for part in parts]
         for namespace in dict.fromkeys(text(section(p.document, "metadata").get("namespace")) for p in parts):
@@ -191,38 +199,43 @@ class _Names:
 
 
 def _with_place(call: Call, part: Part, names: _Names) -> Call:
-    """Return the call with its target, a unique resource name, markers as secrets, and its comments."""
+    """Return the call with its target, a unique resource name, the secrets of its trainer, and its comments."""
     kind, namespace, name = part.key
     names.variable(part.key)
     if names.is_ambiguous(part.key):
         call.first = f"{namespace}-{name}".strip("-")
         call.arguments.setdefault("name", name)
     if kind in ("TrainJob", "TrainingRuntime") and namespace:
+        names.used.add(names.targets[namespace])
         call.arguments["target"] = Expression(names.targets[namespace])
-    call = _with_secrets(call)
+    trainer = call.arguments.get("trainer")
+    if isinstance(trainer, Call):
+        names.has_secrets |= _read_secrets(trainer)
     call.comments = {argument: lines for argument, lines in part.comments.items() if argument in call.arguments}
     return call
 
 
-def _with_secrets(value: Any) -> Any:
-    """Return a value with calls of `config.require_secret` in place of markers."""
-    if isinstance(value, Call):
-        arguments = {name: _with_secrets(each) for name, each in value.arguments.items()}
-        return Call(value.cls, arguments, value.first, value.comments)
-    if isinstance(value, dict):
-        return {key: _with_secrets(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_with_secrets(each) for each in value]
-    if is_marked(value):
-        return Secret(value.removeprefix("<secret ").removesuffix(">"))
-    return value
+def _read_secrets(trainer: Call) -> bool:
+    """Let a trainer read the variables that are markers from the configuration; return whether there are any."""
+    env, found = trainer.arguments.get("env"), False
+    places: list[tuple[Any, Any]] = []
+    if isinstance(env, dict):
+        places += [(env, name) for name in env]
+    else:
+        places += [(variable, "value") for variable in mappings(env)]
+    for holder, key in places:
+        if is_marked(holder.get(key)):
+            holder[key], found = Secret(key_of_marker(holder[key])), True
+    return found
 
 
 def _groups(parts: Iterable[Part]) -> Iterator[Group]:
     """Yield the components of the package that declare several of the objects."""
     documents = [part.document for part in parts if part.key[0] in QUEUES]
     for cohort in documents:
-        group = find_group(documents, cohort) if cohort["kind"] == "Cohort" else None
+        if cohort["kind"] != "Cohort":
+            continue
+        group = find_group(documents, cohort)
         if group is not None:
             yield group
             return
@@ -241,7 +254,9 @@ def _write_group(group: Group, parts: Iterable[Part], names: _Names) -> tuple[st
 
 
 def _statement(variable: str, call: Call, names: _Names) -> str:
-    return statement(variable if variable in names.used else "", call)
+    if variable not in names.used:
+        variable = ""
+    return statement(variable, call)
 
 
 def write_project(name: str, *, has_trainer: bool) -> str:

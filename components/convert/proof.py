@@ -98,4 +98,3 @@ def shown(value: Any) -> str:
     if len(written) > 60:
         written = f"{written[:57]}..."
     return written
-

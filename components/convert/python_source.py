@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +54,11 @@ class Call:
     arguments: dict[str, Any] = field(default_factory=dict)
     first: str | None = None
     comments: dict[str, list[str]] = field(default_factory=dict)
+
+
+def key_of_marker(text: str) -> str:
+    """Return the key of the secret that a marker stands for."""
+    return text.removeprefix("<secret ").removesuffix(">")
 
 
 def literal(text: str) -> str:
@@ -106,7 +112,7 @@ def _flat(value: Any) -> str:
             return f"{{{', '.join(_flat_items(value))}}}"
         case list() | tuple():
             return f"[{', '.join(_flat_items(value))}]"
-        case float() if value != value or abs(value) == float("inf"):
+        case float() if not math.isfinite(value):
             return f"float({str(value)!r})"
         case _:
             return repr(value)

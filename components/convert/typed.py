@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from pulumi_trainer.args import template
@@ -17,7 +18,7 @@ from pulumi_trainer.args.template import JobSetTemplate, ReplicatedJob
 from pulumi_trainer.args.trainers import ALIASES, Trainer
 from pulumi_trainer.convert.python_source import Call, Range, Secret
 from pulumi_trainer.provider.kubernetes.schema.schema import Schema
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, section, without
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, only, section, without
 from pulumi_trainer.provider.trainer.labels import ANCESTOR
 
 _ITEMS: Mapping[tuple[type, str], type[Args]] = {
@@ -65,21 +66,20 @@ def exact_call(cls: type[Args], document: Any) -> Call:
 def build(value: Any) -> Any:
     """Return the object that the source of a call creates; other values stay."""
     if isinstance(value, Call):
-        arguments = {name: build(each) for name, each in value.arguments.items()}
-        return value.cls(*([] if value.first is None else [value.first]), **arguments)
+        return value.cls(**build(value.arguments))
     if isinstance(value, Range):
         return [*range(value.first, value.last + 1)]
     if isinstance(value, dict):
         return {key: build(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [build(each) for each in value]
+        return [*map(build, value)]
     return value
 
 
 def ml_policy(document: Any) -> Any:
     """Return the argument `ml_policy`: a call of a policy's class, or the document."""
     known = {each.framework: each for each in MLPolicy.__subclasses__() if each.framework}
-    frameworks = [each for each in section({"": document}, "") if each in known]
+    frameworks = [*only(section({"": document}, ""), known)]
     cls: type[Args] = PlainPolicy
     own: Any = document
     if len(frameworks) == 1:
@@ -140,8 +140,10 @@ def resources(document: Any) -> Any:
     limits = section({"": document}, "").get("limits")
     if not isinstance(limits, dict) or not limits or document != {"limits": limits, "requests": limits}:
         return document
-    short = {full: name for name, full in ALIASES.items()}
-    found = {short.get(name, name): amount for name, amount in limits.items()}
+    short = dict(zip(ALIASES.values(), ALIASES, strict=True))
+    found: dict[str, Any] = {}
+    for name, amount in limits.items():
+        found[short.get(name, name)] = amount
     made = Trainer(resources_per_node=found)
     if made.document() != {"resourcesPerNode": document} or made.check():
         return document
@@ -149,11 +151,11 @@ def resources(document: Any) -> Any:
 
 
 def python_names(schema: Schema | None, value: Any) -> Any:
-    """Return a part of a document with Python's names for the fields that the schema declares: `volumeMounts` -> `volume_mounts`."""
+    """Return a part of a document with Python's names for the fields of the schema: `volumeMounts` -> `volume_mounts`."""
     if schema is None:
         return value
     if isinstance(value, list):
-        return [python_names(schema.items, each) for each in value]
+        return [*map(partial(python_names, schema.items), value)]
     if not isinstance(value, dict):
         return value
     found: dict[str, Any] = {}
@@ -177,7 +179,7 @@ def _argument(cls: type[Args], field: str, value: Any) -> Any:
     if item is not None:
         if not isinstance(value, list):
             raise Untyped(field)
-        return [call_of(item, each) for each in value]
+        return [*map(partial(call_of, item), value)]
     if field == "env":
         return env(value)
     if cls is template.OnExitCodes and isinstance(value, list) and len(value) > _LONG and _are_consecutive(value):
@@ -190,8 +192,10 @@ def _argument(cls: type[Args], field: str, value: Any) -> Any:
     if cls is ReplicatedJob and field == "pod_spec":
         return python_names(schema_at(f"{cls.api}.template.spec"), value)
     declared = schema_at(cls.api)
-    name = next((each for each in (declared.items or declared).properties if each.lower() == camel(field).lower()), "")
-    return python_names((declared.items or declared).properties.get(name), value)
+    for name, schema in (declared.items or declared).properties.items():
+        if name.lower() == camel(field).lower():
+            return python_names(schema, value)
+    return value
 
 
 def _are_consecutive(values: list[Any]) -> bool:
@@ -218,7 +222,7 @@ def _take(document: Any, path: list[str]) -> Any:
 def _leaves(value: Any) -> bool:
     """Return whether anything but empty levels is left of a document."""
     if isinstance(value, dict):
-        return any(_leaves(each) for each in value.values())
+        return any(map(_leaves, value.values()))
     return True
 
 

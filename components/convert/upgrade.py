@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +11,15 @@ from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.convert.python_source import marker
 from pulumi_trainer.plan.runtime_ref import API_VERSION
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, only, section, text, without
+from pulumi_trainer.provider.kubernetes.values.accessors import (
+    Document,
+    mappings,
+    name_of,
+    only,
+    section,
+    text,
+    without,
+)
 from pulumi_trainer.provider.kueue.objects import GROUP, NEWEST
 
 OVERRIDES = ("podTemplateOverrides", "podSpecOverrides")
@@ -40,7 +49,7 @@ def upgraded(document: Document, notes: list[str]) -> Document:
             del made["spec"]
     if made["kind"] == "TrainJob":
         spec = section(made, "spec")
-        if any(name in spec for name in OVERRIDES):
+        if spec.keys() & {*OVERRIDES}:
             notes.append("podTemplateOverrides, which Trainer has removed, became runtimePatches")
         _patch_overrides(spec)
     hide_secrets(made, mappings(section(made, "spec", "trainer").get("env")), notes)
@@ -54,10 +63,10 @@ def derived(kind: str, document: Document, metadata: Iterable[str]) -> Document:
 
 
 def _metadata(about: Document) -> Document:
-    found = {name: about[name] for name in _OWN_METADATA if name in about}
+    found = only(about, _OWN_METADATA)
     if not text(found.get("name")):
         raise Invalid(Problem("metadata.name", "is missing", "give the object a name; generateName has no counterpart"))
-    other = [name for name in about if name not in (*_OWN_METADATA, *_BY_SERVERS)]
+    other = [*without(about, *_OWN_METADATA, *_BY_SERVERS)]
     if other:
         raise Invalid(Problem(f"metadata.{other[0]}", "has no counterpart in a program", "leave it out"))
     if _LAST_APPLIED in section(found, "annotations"):
@@ -89,7 +98,7 @@ def _patch_overrides(spec: Document) -> None:
     patches = [*mappings(spec.get("runtimePatches"))]
     for name in OVERRIDES:
         for override in mappings(spec.pop(name, None)):
-            pod = {part: override[part] for part in ("metadata", "spec") if part in override}
+            pod = only(override, ("metadata", "spec"))
             if name == "podSpecOverrides":
                 pod = {"spec": without(override, "targetJobs")}
             _move_env(section(pod, "spec"), spec)
@@ -134,8 +143,7 @@ def hide_secrets(document: Document, variables: Iterable[Document], notes: list[
 
 def secret_key(job: str, variable: str) -> str:
     """Return the key of the stack's configuration for a secret variable of a job."""
-    plain = "".join(each if each.isascii() and each.isalnum() else "-" for each in f"{job}-{variable}".lower())
-    return plain.strip("-")
+    return re.sub(r"[^a-z0-9]+", "-", f"{job}-{variable}".lower()).strip("-")
 
 
 def is_marked(value: Any) -> bool:

@@ -144,9 +144,13 @@ def _own_fields(job: V1Job) -> Document:
     if policy.get("managedBy") == _MULTIKUEUE:
         made["managedBy"] = _MULTIKUEUE
     if policy.get("schedulingPolicy") is not None:
-        _leave_out(job, "runtime", "schedulingPolicy", "give the runtime a pod_group_policy, or the job a queue of Kueue")
+        _leave_out(
+            job, "runtime", "schedulingPolicy", "give the runtime a pod_group_policy, or the job a queue of Kueue"
+        )
     if policy.get("cleanPodPolicy") == "All":
-        job.notes.append("cleanPodPolicy All: finished Pods stay until the job is deleted, as by ttlSecondsAfterFinished")
+        job.notes.append(
+            "cleanPodPolicy All: finished Pods stay until the job is deleted, as by ttlSecondsAfterFinished"
+        )
     elastic = section(job.document, "spec").get("elasticPolicy")
     if elastic is not None:
         bounds = section({"": elastic}, "")
@@ -181,7 +185,6 @@ def _runtime_of_nodes(job: V1Job) -> Document:
             why = f"a TrainJob has one Pod template for all nodes, that of {role.name}"
             job.differences.append(f"{other.name} and {role.name} have different Pods, but {why}")
     replicated = _training_job(job, role, job.nodes)
-    section(job.train_job, "spec", "trainer")
     spec = _template_spec(job, [replicated])
     pod = section(replicated, "template", "spec", "template")
     image = main_container(section(pod, "spec"), job.framework).get("image")
@@ -211,7 +214,9 @@ def _training_job(job: V1Job, role: Role, nodes: int) -> Document:
     if processes_of(job.document):
         trainer["numProcPerNode"] = processes_of(job.document)
     elif job.document["kind"] == "PyTorchJob":
-        job.notes.append("nprocPerNode: in both, torchrun starts a process for each GPU of a node, or for each CPU without GPUs")
+        job.notes.append(
+            "nprocPerNode: in both, torchrun starts a process for each GPU of a node, or for each CPU without GPUs"
+        )
     job.train_job["spec"]["trainer"] = trainer
     for name in _OF_TRAIN_JOB:
         main.pop(name, None)

@@ -72,7 +72,9 @@ def _note(job: V1Job, found: Found) -> None:
 
 def _compare_pod(job: V1Job, role: Role, index: int, new: Document) -> Found:
     old, pod = role.pod, section(new, "spec")
-    yield from _fields(role, "", without(old, "containers", "restartPolicy"), without(pod, "containers", "restartPolicy"))
+    yield from _fields(
+        role, "", without(old, "containers", "restartPolicy"), without(pod, "containers", "restartPolicy")
+    )
     about = section(role.template, "metadata")
     for part in ("labels", "annotations"):
         for path, before, after in differences(section(about, part), section(new, "metadata", part)):

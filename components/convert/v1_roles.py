@@ -46,7 +46,9 @@ class Framework:
 FRAMEWORKS = {
     "PyTorchJob": Framework("pytorch", "pytorchjob-port", 23456, "OnFailure", ("Master", "Worker"), {"torch": {}}),
     "TFJob": Framework("tensorflow", "tfjob-port", 2222, "Never", ("Chief", "Master", "Worker", "PS", "Evaluator"), {}),
-    "XGBoostJob": Framework("xgboost", "xgboostjob-port", 9999, "Never", ("Master", "Worker"), {"xgboost": {}}, "Master"),
+    "XGBoostJob": Framework(
+        "xgboost", "xgboostjob-port", 9999, "Never", ("Master", "Worker"), {"xgboost": {}}, "Master"
+    ),
     "JAXJob": Framework("jax", "jaxjob-port", 6666, "Never", ("Worker",), {"jax": {}}),
     "PaddleJob": Framework("paddle", "master", 36543, "OnFailure", ("Master", "Worker"), {}),
     "MPIJob": Framework("", "", 0, "Never", ("Launcher", "Worker"), {"mpi": {}}, "Launcher"),
@@ -162,7 +164,10 @@ def controller_variables(
         case "XGBoostJob":
             found = {"MASTER_ADDR": address, "MASTER_PORT": port, "WORLD_SIZE": str(nodes), "RANK": rank}
             if nodes > 1:
-                found |= {"WORKER_ADDRS": ",".join(addresses["Worker"]), "WORKER_PORT": str(_port_of(roles[-1], framework))}
+                found |= {
+                    "WORKER_ADDRS": ",".join(addresses["Worker"]),
+                    "WORKER_PORT": str(_port_of(roles[-1], framework)),
+                }
             return found
         case "JAXJob":
             coordinator = {"COORDINATOR_ADDRESS": address, "COORDINATOR_PORT": port}

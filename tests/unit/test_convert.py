@@ -39,7 +39,23 @@ def only(found: Conversion) -> conversion.Result:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "plain", 'say "x"', "it's", "a\nb", "tab\t", "\\", "\u202e", "é", "\x00", "\ud800", '"""', "{x}", "'\"", "\u2028#"],
+    [
+        "",
+        "plain",
+        'say "x"',
+        "it's",
+        "a\nb",
+        "tab\t",
+        "\\",
+        "\u202e",
+        "é",
+        "\x00",
+        "\ud800",
+        '"""',
+        "{x}",
+        "'\"",
+        "\u2028#",
+    ],
 )
 def test_a_literal_is_the_text_on_one_line(text: str) -> None:
     written = literal(text)
@@ -552,7 +568,11 @@ def jobs(tmp_path: Path) -> Path:
 
 def test_the_command_writes_a_project(jobs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.convert([str(jobs)], tmp_path / "out", force=False) == 0
-    assert sorted(each.name for each in (tmp_path / "out").iterdir()) == ["Pulumi.yaml", "__main__.py", "requirements.txt"]
+    assert sorted(each.name for each in (tmp_path / "out").iterdir()) == [
+        "Pulumi.yaml",
+        "__main__.py",
+        "requirements.txt",
+    ]
     project = yaml.safe_load((tmp_path / "out" / "Pulumi.yaml").read_text())
     assert project["config"] == {"trainer:target": "kubernetes", "trainer:mode": "trainer"}
     assert "TrainJob a/job: the same\n" in capsys.readouterr().out
@@ -616,7 +636,14 @@ def test_text_of_documents_is_never_code(jobs: Path, tmp_path: Path, monkeypatch
 
 def test_documents_of_wrong_types_are_refused() -> None:
     for kind in ("TrainJob", "TrainingRuntime"):
-        for spec in (None, [], "x", {"runtimeRef": "x"}, {"template": [1]}, {"trainer": [1], "runtimeRef": {"name": "x"}}):
+        for spec in (
+            None,
+            [],
+            "x",
+            {"runtimeRef": "x"},
+            {"template": [1]},
+            {"trainer": [1], "runtimeRef": {"name": "x"}},
+        ):
             document: dict[str, Any] = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": kind, "spec": spec}
             found = conversion.convert([("x", {**document, "metadata": {"name": "x"}})])
             assert found.refused or found.results[0].differences or kind == "TrainingRuntime"
