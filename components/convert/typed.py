@@ -140,10 +140,10 @@ def resources(document: Any) -> Any:
     limits = section({"": document}, "").get("limits")
     if not isinstance(limits, dict) or not limits or document != {"limits": limits, "requests": limits}:
         return document
-    short = dict(zip(ALIASES.values(), ALIASES, strict=True))
+    short: dict[str, str] = dict(zip(ALIASES.values(), ALIASES, strict=True))
     found: dict[str, Any] = {}
     for name, amount in limits.items():
-        found[short.get(name, name)] = amount
+        found[short.get(str(name), str(name))] = amount
     made = Trainer(resources_per_node=found)
     if made.document() != {"resourcesPerNode": document} or made.check():
         return document

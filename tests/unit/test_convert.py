@@ -13,11 +13,13 @@ from pulumi_trainer.args.naming import schema_at
 from pulumi_trainer.args.trainers import Trainer
 from pulumi_trainer.convert import conversion, program, proof
 from pulumi_trainer.convert.conversion import Conversion
+from pulumi_trainer.convert.evaluate import evaluate
 from pulumi_trainer.convert.python_source import Call, Secret, comment_lines, literal, statement
 from pulumi_trainer.convert.typed import python_names, snake_case
 from pulumi_trainer.provider.cli import convert as command
 from pulumi_trainer.provider.kubernetes.values.accessors import name_of
 
+from tests.documented import blocks
 from tests.golden.golden_cases import CASES, NAMES
 
 TOKEN = "hf_abcdefghijklmnopqrstuvwxyz12345678"
@@ -366,6 +368,12 @@ def test_a_pytorch_job_keeps_its_pods() -> None:
         assert text in source, source
 
 
+def test_the_example_of_the_docs() -> None:
+    given, written = blocks("docs/compare/migrate.md", __file__)
+    found = converted(given.text)
+    assert found.source == written.text and only(found).differences == []
+
+
 def test_torchrun_gets_no_variables_that_it_sets_itself() -> None:
     text = PYTORCH.replace("python3, train.py", "torchrun, train.py")
     assert "MASTER_ADDR" not in converted(text).source
@@ -521,7 +529,7 @@ def test_all_kinds_of_kueue() -> None:
 
 
 def test_queues_that_are_gpu_queues_become_one_component() -> None:
-    documents = [each.document for each in proof.evaluate(GPU_QUEUES)]
+    documents = [each.document for each in evaluate(GPU_QUEUES)]
     found = converted(yaml.safe_dump_all(documents))
     assert found.source.count("trainer.GpuQueues(") == 1 and "trainer.ClusterQueue(" not in found.source
     assert [result.differences for result in found.results] == [[]] * 9
