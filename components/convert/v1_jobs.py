@@ -43,6 +43,8 @@ LAST_FINAL_EXIT_CODE = 127
 """With restartPolicy ExitCode, containers that end with a higher exit code are restarted."""
 _OF_TRAIN_JOB = ("command", "args", "env", "resources")
 """Fields of the container that the TrainJob sets."""
+_SAME_RUNTIMES = ("torch-distributed", "jax-distributed", "xgboost-distributed")
+"""Runtimes of the catalogue that add nothing to the Pods but the variables of their policy."""
 _MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 
@@ -118,7 +120,7 @@ def read_v1_job(document: Document) -> V1Job:
         spec = _runtime_of_nodes(job)
     if spec:
         job.runtime = {**derived("TrainingRuntime", document, PLACE), "spec": spec}
-    for framework in section(spec, "mlPolicy"):
+    for framework in without(section(spec, "mlPolicy"), "numNodes"):
         section(job.runtime, "metadata")["labels"] = {FRAMEWORK: framework}
     _note_host_names(job)
     return job
@@ -181,23 +183,23 @@ def _runtime_of_nodes(job: V1Job) -> Document:
     role = job.roles[-1]
     for other in job.roles[:-1]:
         role.first = other.replicas
-        if other.template != role.template or other.restart != role.restart:
-            why = f"a TrainJob has one Pod template for all nodes, that of {role.name}"
+        why = f"a TrainJob has one Pod template for all nodes, that of {role.name}"
+        if other.template != role.template:
             job.differences.append(f"{other.name} and {role.name} have different Pods, but {why}")
+        if other.restart != role.restart:
+            restarts = f"{other.restart} of {other.name} became {role.restart}"
+            job.differences.append(f"restartPolicy {restarts}: {why}")
     replicated = _training_job(job, role, job.nodes)
     spec = _template_spec(job, [replicated])
     pod = section(replicated, "template", "spec", "template")
     image = main_container(section(pod, "spec"), job.framework).get("image")
+    catalogue = KINDS[job.document["kind"]].runtime
     bare = {"template": {"spec": {"containers": [{"name": NODE, "image": image}]}}}
-    if replicated["template"]["spec"] == bare and len(spec) == 1 and job.framework.policy:
-        catalogue = KINDS[job.document["kind"]].runtime
+    if replicated["template"]["spec"] == bare and len(spec) == 1 and catalogue in _SAME_RUNTIMES:
         job.train_job["spec"]["runtimeRef"] = {"kind": "ClusterTrainingRuntime", "name": catalogue}
         job.train_job["spec"]["trainer"]["image"] = image
         return {}
-    made: Document = {"template": {"spec": spec}}
-    if job.framework.policy:
-        made["mlPolicy"] = dict(job.framework.policy)
-    return made
+    return {"mlPolicy": dict(job.framework.policy), "template": {"spec": spec}}
 
 
 def _training_job(job: V1Job, role: Role, nodes: int) -> Document:
@@ -298,7 +300,7 @@ def _runtime_of_roles(job: V1Job) -> Document:
         spec["successPolicy"] = {"operator": "All", "targetReplicatedJobs": [ends.job]}
     if job.document["kind"] == "TFJob" and ends is trains and ends.replicas > 1:
         job.notes.append("the job succeeds when all workers have, not when worker 0 has")
-    return {"template": {"spec": spec}}
+    return {"mlPolicy": dict(job.framework.policy), "template": {"spec": spec}}
 
 
 def _mpi_runtime(job: V1Job) -> Document:

@@ -113,7 +113,7 @@ def _variables_of_v1(job: V1Job, role: Role, index: int) -> dict[str, str]:
 def _fields(role: Role, path: str, old: Document, new: Document) -> Found:
     """Yield the fields that differ. What Trainer adds to a list, such as volumes for the keys of MPI, has a reason."""
     for name in dict.fromkeys([*old, *new]):
-        before, after = old.get(name) or None, new.get(name) or None
+        before, after = _without_protocols(name, old.get(name)), _without_protocols(name, new.get(name))
         if before == after or (name == "resources" and _amounts(before) == _amounts(after)):
             continue
         rest = [*listed(after)]
@@ -122,12 +122,21 @@ def _fields(role: Role, path: str, old: Document, new: Document) -> Found:
                 rest.remove(each)
         if isinstance(after, list) and len(rest) + len(listed(before)) == len(after):
             if name != "ports":
-                yield True, f"{role.name}: {path}{name}: Trainer adds {', '.join(map(name_in_list, rest))}"
+                yield True, f"{role.name}: {path}{name}: Trainer adds {', '.join(map(_name_in_list, rest))}"
             continue
         yield False, f"{role.name}: {path}{name}: {shown(before)} became {shown(after)}"
 
 
-def name_in_list(item: Any) -> str:
+def _without_protocols(name: str, value: Any) -> Any:
+    """Return a field without the default protocol of ports; None for an empty one."""
+    if name == "ports":
+        return [
+            without(port, "protocol") if port.get("protocol") == "TCP" else port for port in mappings(value)
+        ] or None
+    return value or None
+
+
+def _name_in_list(item: Any) -> str:
     """Return the name of an item of a list."""
     return text(section({"": item}, "").get("name"))
 

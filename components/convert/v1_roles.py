@@ -43,14 +43,18 @@ class Framework:
     required: str = ""
 
 
+_PLAIN = {"numNodes": 1}
+"""`mlPolicy` without a framework: without any, Trainer would ignore the resources of a TrainJob."""
 FRAMEWORKS = {
     "PyTorchJob": Framework("pytorch", "pytorchjob-port", 23456, "OnFailure", ("Master", "Worker"), {"torch": {}}),
-    "TFJob": Framework("tensorflow", "tfjob-port", 2222, "Never", ("Chief", "Master", "Worker", "PS", "Evaluator"), {}),
+    "TFJob": Framework(
+        "tensorflow", "tfjob-port", 2222, "Never", ("Chief", "Master", "Worker", "PS", "Evaluator"), _PLAIN
+    ),
     "XGBoostJob": Framework(
         "xgboost", "xgboostjob-port", 9999, "Never", ("Master", "Worker"), {"xgboost": {}}, "Master"
     ),
     "JAXJob": Framework("jax", "jaxjob-port", 6666, "Never", ("Worker",), {"jax": {}}),
-    "PaddleJob": Framework("paddle", "master", 36543, "OnFailure", ("Master", "Worker"), {}),
+    "PaddleJob": Framework("paddle", "master", 36543, "OnFailure", ("Master", "Worker"), _PLAIN),
     "MPIJob": Framework("", "", 0, "Never", ("Launcher", "Worker"), {"mpi": {}}, "Launcher"),
 }
 _ONE_POD = {"PyTorchJob": "Master", "XGBoostJob": "Master", "MPIJob": "Launcher"}

@@ -323,7 +323,11 @@ spec:
 
 def job_of(kind: str, field: str, container: str, **roles: int) -> str:
     """Return a job whose roles have equal Pods."""
-    pod = {"containers": [{"name": container, "image": "i:1", "command": ["python", "train.py"]}]}
+    pod: dict[str, Any] = {"containers": [{"name": container, "image": "i:1", "command": ["python", "train.py"]}]}
+    pod["containers"][0] |= {
+        "ports": [{"name": "x", "containerPort": 1}],
+        "resources": {"limits": {"nvidia.com/gpu": 1}},
+    }
     specs = {r: {"replicas": n, "restartPolicy": "OnFailure", "template": {"spec": pod}} for r, n in roles.items()}
     about = {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": "job", "namespace": "a"}}
     return yaml.safe_dump({**about, "spec": {field: specs}})
@@ -352,7 +356,10 @@ def test_pods_of_other_jobs_are_the_same_but_for_what_is_explained(name: str) ->
 
 
 def test_a_pytorch_job_without_more_uses_the_runtime_of_the_catalogue() -> None:
-    found = converted(job_of("PyTorchJob", "pytorchReplicaSpecs", "pytorch", Master=1, Worker=3))
+    job = yaml.safe_load(job_of("PyTorchJob", "pytorchReplicaSpecs", "pytorch", Master=1, Worker=3))
+    for role in job["spec"]["pytorchReplicaSpecs"].values():
+        del role["template"]["spec"]["containers"][0]["ports"]
+    found = converted(yaml.safe_dump(job))
     assert 'runtime="torch-distributed"' in found.source and "TrainingRuntime" not in found.source
     assert '"MASTER_ADDR", "value": "job-node-0-0.job"' in found.source
     assert "trainer:mode" not in found.project("x")
