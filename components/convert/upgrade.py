@@ -23,7 +23,12 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
 from pulumi_trainer.provider.kueue.objects import GROUP, NEWEST
 
 OVERRIDES = ("podTemplateOverrides", "podSpecOverrides")
-"""Fields of Trainer 2.1 and 2.0; runtimePatches took their place."""
+"""Fields of Trainer 2.1 and 2.0 with changes of Pods; runtimePatches took their place, and that of `labels` and `annotations`."""
+_OF_TORCH = {
+    "numProcPerNode": "give TrainJobs num_proc_per_node; without it a node has a process for each GPU",
+    "elasticPolicy": "the number of nodes is fixed",
+}
+"""Removed fields of the policy for PyTorch -> what takes their place."""
 PLACE = ("name", "namespace")
 """Fields of metadata that name an object."""
 _OWN_METADATA = ("name", "namespace", "labels", "annotations")
@@ -49,9 +54,13 @@ def upgraded(document: Document, notes: list[str]) -> Document:
             del made["spec"]
     if made["kind"] == "TrainJob":
         spec = section(made, "spec")
-        if spec.keys() & {*OVERRIDES}:
-            notes.append("podTemplateOverrides, which Trainer has removed, became runtimePatches")
+        for name in only(spec, (*OVERRIDES, "labels", "annotations")):
+            notes.append(f"spec.{name}, which Trainer has removed, became runtimePatches")
         _patch_overrides(spec)
+    torch = section(made, "spec", "mlPolicy", "torch")
+    for name in _OF_TORCH:
+        if made["kind"].endswith("Runtime") and torch.pop(name, None) is not None:
+            notes.append(f"mlPolicy.torch.{name}, which Trainer has removed, is left out: {_OF_TORCH[name]}")
     hide_secrets(made, mappings(section(made, "spec", "trainer").get("env")), notes)
     return made
 
@@ -109,6 +118,12 @@ def _patch_overrides(spec: Document) -> None:
             manager = f"pulumi-trainer.dev/converted-{len(patches) + 1}"
             template = {"spec": {"replicatedJobs": jobs}}
             patches.append({"manager": manager, "trainingRuntimeSpec": {"template": template}})
+    about = only(spec, ("labels", "annotations"))
+    if about:
+        manager = f"pulumi-trainer.dev/converted-{len(patches) + 1}"
+        patches.append({"manager": manager, "trainingRuntimeSpec": {"template": {"metadata": about}}})
+    for name in about:
+        del spec[name]
     if patches:
         spec["runtimePatches"] = patches
 

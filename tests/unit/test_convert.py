@@ -207,7 +207,11 @@ def test_overrides_of_trainer_2_1_become_patches() -> None:
     job = yaml.safe_load(RUNTIME_AND_JOB.partition("---")[2])
     pod = {"nodeSelector": {"gpu": "a100"}, "containers": [{"name": "node", "env": [{"name": "A", "value": "1"}]}]}
     job["spec"]["podTemplateOverrides"] = [{"targetJobs": [{"name": "node"}], "spec": pod}]
-    found = converted(f"{RUNTIME_AND_JOB.partition('---')[0]}---\n{yaml.safe_dump(job)}")
+    job["spec"]["labels"] = {"team": "a"}
+    runtime = yaml.safe_load(RUNTIME_AND_JOB.partition("---")[0])
+    runtime["spec"]["mlPolicy"]["torch"] = {"numProcPerNode": "auto"}
+    found = converted(yaml.safe_dump_all([runtime, job]))
+    assert 'labels={"team": "a"}' in found.source and "trainer.TorchPolicy(num_nodes=1)" in found.source
     assert 'node_selector={"gpu": "a100"}' in found.source and 'env={"A": "1"}' in found.source
     assert [result.differences for result in found.results] == [[], []]
 
