@@ -18,8 +18,9 @@ from pulumi_trainer.args.template import JobSetTemplate, ReplicatedJob
 from pulumi_trainer.args.trainers import ALIASES, Trainer
 from pulumi_trainer.convert.python_source import Call, Range, Secret
 from pulumi_trainer.provider.kubernetes.schema.schema import Schema
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, only, section, without
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, only, section, text, without
 from pulumi_trainer.provider.trainer.labels import ANCESTOR
+from pulumi_trainer.provider.trainer.pipeline.info import DATASET_INITIALIZER, MODEL_INITIALIZER, NODE
 
 _ITEMS: Mapping[tuple[type, str], type[Args]] = {
     (template.PodFailurePolicyRule, "on_pod_conditions"): template.OnPodCondition,
@@ -244,6 +245,10 @@ def _of_template(document: Document) -> Document:
     return {**section(document, "spec"), "labels": about.get("labels"), "annotations": about.get("annotations")}
 
 
+_ANCESTORS = {NODE: "trainer", DATASET_INITIALIZER: DATASET_INITIALIZER, MODEL_INITIALIZER: MODEL_INITIALIZER}
+"""Replicated job -> default of its ancestor."""
+
+
 def _of_replicated_job(document: Document) -> Document:
     made = section(document, "template")
     job = section(made, "spec")
@@ -255,9 +260,7 @@ def _of_replicated_job(document: Document) -> Document:
     _only(pod_about, "labels", "annotations")
     labels = dict(section(about, "labels"))
     ancestor = labels.pop(ANCESTOR, None)
-    if ancestor == build(Call(ReplicatedJob, {"name": document.get("name")})).document().get("template", {}).get(
-        "metadata", {}
-    ).get("labels", {}).get(ANCESTOR):
+    if ancestor == _ANCESTORS.get(text(document.get("name"))):
         ancestor = None
     return {
         **without(document, "template"),

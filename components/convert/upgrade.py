@@ -58,9 +58,9 @@ def upgraded(document: Document, notes: list[str]) -> Document:
             notes.append(f"spec.{name}, which Trainer has removed, became runtimePatches")
         _patch_overrides(spec)
     torch = section(made, "spec", "mlPolicy", "torch")
-    for name in _OF_TORCH:
+    for name, instead in _OF_TORCH.items():
         if made["kind"].endswith("Runtime") and torch.pop(name, None) is not None:
-            notes.append(f"mlPolicy.torch.{name}, which Trainer has removed, is left out: {_OF_TORCH[name]}")
+            notes.append(f"mlPolicy.torch.{name}, which Trainer has removed, is left out: {instead}")
     hide_secrets(made, mappings(section(made, "spec", "trainer").get("env")), notes)
     return made
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pulumi_trainer.provider.cli.new_project import project_name
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
-from pulumi_trainer.provider.kubernetes.terminal import print_line
+from pulumi_trainer.provider.kubernetes.terminal import plain, print_line
 from pulumi_trainer.provider.kubernetes.values.documents import Document, documents
 from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.machine.atomic_files import replace_file
@@ -103,17 +103,16 @@ def _print_summary(folder: Path, answer: Mapping[str, Any]) -> int:
     print_line(f"Wrote {folder}: {plural(len(objects), 'object')}")
     code = SAME
     for each in objects:
+        verdict = "the same"
         if each["differences"]:
-            code = DIFFERENT
-            print_line(f"  {each['title']}: not the same")
+            code, verdict = DIFFERENT, "not the same"
         elif each["notes"]:
-            print_line(f"  {each['title']}: the same but for")
-        else:
-            print_line(f"  {each['title']}: the same")
+            verdict = "the same but for"
+        print_line(f"  {plain(each['title'])}: {verdict}")
         for difference in each["differences"]:
-            print_line(f"    difference: {difference}")
+            print_line(f"    difference: {plain(difference)}")
         for note in each["notes"]:
-            print_line(f"    {note}")
+            print_line(f"    {plain(note)}")
     if answer["refused"]:
         code = DIFFERENT
         _print_refused(answer["refused"])
@@ -122,4 +121,4 @@ def _print_summary(folder: Path, answer: Mapping[str, Any]) -> int:
 
 def _print_refused(refused: Iterable[str]) -> None:
     for problem in refused:
-        print_line(f"not converted: {problem}", error=True)
+        print_line(f"not converted: {plain(problem)}", error=True)

@@ -556,6 +556,7 @@ def test_queues_that_are_gpu_queues_become_one_component() -> None:
 
 def test_results_are_formatted_and_typed(tmp_path: Path) -> None:
     texts = {**V1, "queues": QUEUES, "runtime": RUNTIME_AND_JOB}
+    texts["gpu"] = yaml.safe_dump_all(each.document for each in evaluate(GPU_QUEUES))
     for name in ("c-mpi-all", "g-patch-env", "d-qlora", *NAMES[::25]):
         if name in NAMES:
             texts[name] = (CASES / name / "input.yaml").read_text()
@@ -640,7 +641,9 @@ def test_files_that_cannot_be_used(
 HOSTILE = '"""\nimport os\nos.system("touch pwned")\n# ${HOME} {x} \\'
 
 
-def test_text_of_documents_is_never_code(jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_of_documents_is_never_code(
+    jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     documents = [*yaml.safe_load_all(RUNTIME_AND_JOB), yaml.safe_load(PYTORCH)]
     for document in documents:
@@ -650,6 +653,9 @@ def test_text_of_documents_is_never_code(jobs: Path, tmp_path: Path, monkeypatch
     jobs.write_text(yaml.safe_dump_all(documents))
     command.convert([str(jobs)], tmp_path / "out", force=False)
     assert not list(tmp_path.rglob("pwned"))
+    assert not [
+        line for line in capsys.readouterr().out.splitlines() if line.strip().startswith(("import os", "os.system"))
+    ]
     compile((tmp_path / "out" / "__main__.py").read_text(), "__main__.py", "exec")
 
 
