@@ -72,6 +72,7 @@ def convert(documents: Iterable[tuple[str, Document]]) -> Conversion:
         except Invalid as error:
             refused += problems_below(where, error.problems)
     has_trainer = any(document["kind"] in ("TrainJob", *RUNTIMES) for _, document in given)
+    _separate_names(replaced, [document for _, document in given], refused)
     given += _replacements(replaced)
     parts = parts_of(given, refused)
     for job in replaced.values():
@@ -80,6 +81,24 @@ def convert(documents: Iterable[tuple[str, Document]]) -> Conversion:
     declared = prove(source, parts)
     results = _results(parts, replaced, declared)
     return Conversion(source, has_trainer, results, refused)
+
+
+def _separate_names(
+    replaced: dict[str, V1Job | JobSetJob], documents: Iterable[Document], refused: list[Problem]
+) -> None:
+    """Refuse jobs whose TrainJob would have the name of another one, and rename runtimes that would."""
+    taken = {*map(key_of, documents)}
+    for where, job in [*replaced.items()]:
+        if key_of(job.train_job) in taken:
+            refused.append(
+                Problem(where, "another job of the files has this name and namespace", "rename one of the two")
+            )
+            del replaced[where]
+            continue
+        taken.add(key_of(job.train_job))
+        if job.runtime is not None and key_of(job.runtime) in taken:
+            job.runtime["metadata"]["name"] += "-converted"
+            job.train_job["spec"]["runtimeRef"]["name"] += "-converted"
 
 
 def _replacements(replaced: Mapping[str, V1Job | JobSetJob]) -> list[tuple[str, Document]]:

@@ -425,6 +425,15 @@ def test_jobs_with_equal_runtimes_share_one() -> None:
     assert [result.differences for result in found.results] == [[], []]
 
 
+def test_names_that_jobs_and_runtimes_of_the_files_have() -> None:
+    own = RUNTIME_AND_JOB.partition("---")[0].replace("{name: torch, namespace: a", "{name: mnist, namespace: team-a")
+    found = converted(f"{own}---{PYTORCH}")
+    assert not found.refused and [result.differences for result in found.results] == [[], []]
+    assert '"mnist-converted"' in found.source
+    found = converted(f"{PYTORCH}---{PYTORCH.replace('epochs=1', 'epochs=2')}")
+    assert "another job of the files has this name" in str(found.refused[0]) and len(found.results) == 1
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
