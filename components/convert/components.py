@@ -247,3 +247,6 @@ def component_call(document: Document, refer: Refer) -> Call:
     except Untyped as error:
         why = f"has fields that no argument of {kind} has ({error})"
         raise Invalid(Problem("spec", why, "write this object in Python by hand")) from None
+    except (AttributeError, KeyError, TypeError):  # of a part that is a list instead of a mapping, and the like
+        hint = "`pulumi-trainer validate` names the field of a runtime or a TrainJob"
+        raise Invalid(Problem("spec", "a field has not the type that the API expects", hint)) from None

@@ -132,7 +132,7 @@ def _results(
         own = [by_key.pop(key)]
         if job.runtime is not None:
             own += [each for each in parts if each.key == key_of(job.runtime)]
-        if not made.problems:
+        if not made.problems and "apiVersion" in made.runtime:
             if isinstance(job, V1Job):
                 compare_pods(job, made.runtime, made.document)
             else:

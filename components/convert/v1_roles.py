@@ -57,6 +57,8 @@ FRAMEWORKS = {
     "PaddleJob": Framework("paddle", "master", 36543, "OnFailure", ("Master", "Worker"), _PLAIN),
     "MPIJob": Framework("", "", 0, "Never", ("Launcher", "Worker"), {"mpi": {}}, "Launcher"),
 }
+_MOST_PODS = 100_000
+"""Pods of a role that are converted; the API accepts more."""
 _ONE_POD = {"PyTorchJob": "Master", "XGBoostJob": "Master", "MPIJob": "Launcher"}
 """Kind -> its role with one Pod."""
 
@@ -132,8 +134,8 @@ def _role_problems(path: str, role: Document, framework: Framework, *, is_single
     replicas = number(role.get("replicas"), 1)
     if is_single and replicas != 1:
         yield Problem(f"{path}.replicas", "must be 1")
-    elif replicas < 1:
-        yield Problem(f"{path}.replicas", "must be at least 1")
+    elif not 1 <= replicas <= _MOST_PODS:
+        yield Problem(f"{path}.replicas", f"must be 1 to {_MOST_PODS}")
 
 
 def main_container(pod: Document, framework: Framework) -> Document:

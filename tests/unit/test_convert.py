@@ -442,6 +442,7 @@ def test_names_that_jobs_and_runtimes_of_the_files_have() -> None:
         (("Master: &role", "Chief: &role"), "unknown role (expected Master, Worker)"),
         (("name: mnist,", "name: 1-Mnist,"), "DNS-1035"),
         (("replicas: 1", "replicas: 2"), "must be 1"),
+        (("replicas: 2", "replicas: 99999999999"), "must be 1 to 100000"),
     ],
 )
 def test_what_its_own_webhook_refuses_is_not_converted(change: tuple[str, str], why: str) -> None:
@@ -681,6 +682,13 @@ def test_documents_of_wrong_types_are_refused() -> None:
             document: dict[str, Any] = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": kind, "spec": spec}
             found = conversion.convert([("x", {**document, "metadata": {"name": "x"}})])
             assert found.refused or found.results[0].differences or kind == "TrainingRuntime"
+    port = PYTORCH.replace("image: mnist:1", "image: mnist:1\n              ports: [{containerPort: .inf}]")
+    assert converted(port).results[0].differences
+    queue = {"kind": "ClusterQueue", "apiVersion": "kueue.x-k8s.io/v1beta2", "metadata": {"name": "x"}}
+    for field in ("admissionChecksStrategy", "resourceGroups"):
+        wrong: dict[str, Any] = {**queue, "spec": {field: {"admissionChecks": [{"name": ["x"], "onFlavors": 1}]}}}
+        found = conversion.convert([("x", wrong)])
+        assert found.refused or found.results[0].differences
     for kind in ("PyTorchJob", "MPIJob", "TFJob"):
         for spec in (None, [], {"pytorchReplicaSpecs": 1}, {"pytorchReplicaSpecs": {"Worker": []}}):
             document = {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
