@@ -175,7 +175,7 @@ def _variables(job: V1Job, old: dict[str, str], new: dict[str, str], *, is_main:
             yield True, f"{name.partition('_')[0]}_*: the variables of the launcher are those of Trainer"
         elif not is_main and after is None:
             yield True, f"{name} is only set in the container that trains"
-        elif name in _ADDRESSES and after is not None:
+        elif name in _ADDRESSES and f".{name_of(job.document)}" in (after or ""):
             yield True, f"{name} has the names of the new Pods"
         elif job.document["kind"] == "PyTorchJob" and name in _OF_TORCHRUN and after is None:
             yield True, f"{name} is set by torchrun for each process"
