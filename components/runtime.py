@@ -319,6 +319,11 @@ def _with_own_metadata(released: dict[str, Any], args: RuntimeArgs) -> tuple[dic
     return about, problems
 
 
+def runtime_document(kind: str, args: RuntimeArgs) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the document of a runtime, and the problems of its arguments."""
+    return _document(kind, args)
+
+
 def _document(kind: str, args: RuntimeArgs, misnamed: Sequence[Problem] = ()) -> tuple[dict[str, Any], list[Problem]]:
     name, release, catalog = args.name or args.resource_name, args.release, args.catalog
     if catalog is not None and (not isinstance(catalog, RuntimeCatalog) or release is None):

@@ -93,7 +93,7 @@ async def plan(args: TrainJobArgs) -> Plan:
     summary = runtime_ref.summary(written.runtime)
     server_problems = generation_role.role_problems(written, mode=job.mode)
     written = generation_role.with_server(written, job.name)
-    train_job = _train_job(job.name, place.namespace, written.fields, written.runtime)
+    train_job = train_job_document(job.name, place.namespace, written.fields, written.runtime)
     runtime = default_runtime(written.runtime, job.release)
     verdict = train_job_verdict(
         mounts.with_workspace(train_job, written.fields["initializer"], written.runtime), runtime, job.release
@@ -344,7 +344,7 @@ async def _other_problems(args: TrainJobArgs, found: Sequence[Problem]) -> list[
     accepted = args.accepted()
     written = await read_accepted(accepted)
     runtime = {"kind": "ClusterTrainingRuntime", "metadata": {"name": "runtime"}}
-    train_job = _train_job("job", "default", written.fields, runtime)
+    train_job = train_job_document("job", "default", written.fields, runtime)
     others = [
         *_plain_secrets(accepted, written),
         *written.code_problems(),
@@ -491,7 +491,7 @@ def _judge_sources(
     return problems, cache_warnings(job, initializer["dataset"], runtime)
 
 
-def _train_job(name: str, namespace: Any, fields: dict[str, Any], runtime: dict[str, Any]) -> dict[str, Any]:
+def train_job_document(name: str, namespace: Any, fields: dict[str, Any], runtime: dict[str, Any]) -> dict[str, Any]:
     """Return the TrainJob document. It always has a trainer section: without one, upstream injects no PET_* and n nodes would
     train n models."""
     spec = {

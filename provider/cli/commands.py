@@ -433,6 +433,20 @@ def _render(given: Given) -> int:
     return 0
 
 
+@command(
+    "convert", "Write a Pulumi project from YAML and compare it with the YAML, for example `convert jobs.yaml -o jobs`.",
+    option("files", nargs="+", metavar="FILE", help="YAML or JSON file with jobs, runtimes or queues, or - for stdin."),
+    option("-o", "--output", metavar="DIR", type=Path, default=Path("converted"),
+            help="Folder of the project, for example jobs. Default: converted."),
+    flag("--force", help="Replace files of the project that exist."),
+    more="Exit code: 0 the same objects, 1 an object differs or is not converted, 2 the input cannot be used.",
+)  # fmt: skip
+def _convert(given: Given) -> int:
+    from pulumi_trainer.provider.cli import convert
+
+    return convert.convert(given.files, given.output, force=given.force)
+
+
 _CONDITIONS = ("never", "preempts", "budget", "refused", "warning")
 
 

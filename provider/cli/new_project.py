@@ -38,7 +38,7 @@ def init(directory: Path, template: str) -> None:
     if existing:
         why = f"already has {', '.join(existing)}; no file was written"
         raise Invalid(Problem(str(directory), why, "give another folder, or remove these files"))
-    name = json.dumps(_project_name(directory))  # quoted, else 2026 would be a number
+    name = json.dumps(project_name(directory))  # quoted, else 2026 would be a number
     contents["Pulumi.yaml"] = re.sub(r"^name: .*", f"name: {name}", contents["Pulumi.yaml"].decode(), count=1).encode()
     requirements = contents["requirements.txt"].decode()
     contents["requirements.txt"] = _OWN_REQUIREMENT.sub(lambda line: requirement(line[1] or ""), requirements).encode()
@@ -57,7 +57,7 @@ def _read_template(template: str) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
-def _project_name(directory: Path) -> str:
+def project_name(directory: Path) -> str:
     """Return the name of a folder, as far as Pulumi accepts it for a project."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", directory.resolve().name)[:100] or "training"
 

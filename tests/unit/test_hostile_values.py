@@ -27,6 +27,7 @@ from pulumi_trainer.program import messages
 from pulumi_trainer.provider.cli import (
     cache,
     commands,
+    convert,
     deploy,
     doctor,
     documents,
@@ -270,6 +271,14 @@ def _init(patch: Patch, _: str) -> None:
     new_project.init(Path(HOSTILE[:-1]), "quickstart")
 
 
+def _convert(patch: Patch, _: str) -> None:
+    objects = [{"title": HOSTILE, "notes": [HOSTILE], "differences": [HOSTILE]}]
+    patch.setattr(convert, "_read", lambda _: [])
+    patch.setattr(convert, "_converted", lambda *_: {"files": {}, "objects": objects, "refused": [HOSTILE]})
+    patch.setattr(convert, "_write", lambda *_, **__: None)
+    convert.convert([HOSTILE], Path(HOSTILE[:-1]), force=False)
+
+
 def _status(_: Patch, output: str) -> None:
     job_status.status("x", WHERE, output=output)
     job_status.history("x", WHERE, output=output)
@@ -494,7 +503,7 @@ COMMANDS: dict[str, Callable[[Patch, str], None]] = {
     "runs": lambda _, output: runs.runs("x", WHERE, output=output),
     "outputs": _outputs,
     "run": _run, "logs": _logs, "events": _events, "queues": _queues, "usage": _usage, "doctor": _doctor, "exporter": _exporter,
-    "trust": _trust, "cache list": _cache, "cache prune": _prune, "init": _init,
+    "trust": _trust, "cache list": _cache, "cache prune": _prune, "init": _init, "convert": _convert,
     **{name: _operation(name) for name in ("suspend", "resume", "stop", "rerun")},
     "validate": _validate, "render": _render, "rbac": _rbac, "runtime list": _table, "runtime new": _release,
     "version": lambda _, output: version.show(output), "report": _report,

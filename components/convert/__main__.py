@@ -1,0 +1,30 @@
+"""Converts documents for the command line: reads them from stdin as JSON, and writes the project and what differs to stdout.
+
+It is a process of its own, since the command line does not load Pulumi.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from pulumi_trainer.convert.conversion import convert
+
+
+def main() -> None:
+    """Answer one request."""
+    request: dict[str, Any] = json.load(sys.stdin)
+    conversion = convert([(origin, document) for origin, document in request["documents"]])
+    answer = {
+        "files": {"Pulumi.yaml": conversion.project(request["name"]), "__main__.py": conversion.source},
+        "objects": [
+            {"title": each.title, "notes": each.notes, "differences": each.differences} for each in conversion.results
+        ],
+        "refused": [str(problem) for problem in conversion.refused],
+    }
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

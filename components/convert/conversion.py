@@ -1,0 +1,152 @@
+"""The whole conversion: documents to a program, and the comparison of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pulumi_trainer.convert.components import RUNTIMES
+from pulumi_trainer.convert.evaluate import Declared
+from pulumi_trainer.convert.jobsets import JobSetJob, compare_jobset, is_jobset, read_jobset
+from pulumi_trainer.convert.program import Key, Part, is_convertible, key_of, parts_of, write_project, write_source
+from pulumi_trainer.convert.proof import prove
+from pulumi_trainer.convert.v1_jobs import V1Job, read_v1_job, share_runtimes
+from pulumi_trainer.convert.v1_pods import compare_pods
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, place_of
+from pulumi_trainer.provider.trainer.admission.training_operator import is_job
+
+_NO_COMPONENT = "has no component in pulumi-trainer"
+_KEEP = "keep applying it as before, or use a resource of pulumi-kubernetes"
+
+
+@dataclass
+class Result:
+    """How the objects of a program relate to an object of the files.
+
+    Attributes:
+        notes: What differs, each with its reason.
+        differences: What differs without a reason.
+    """
+
+    title: str
+    notes: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Conversion:
+    """A converted program and how it relates to the documents. refused: What could not be converted. has_trainer: Whether the
+    documents are for a cluster with Kubeflow Trainer.
+    """
+
+    source: str
+    has_trainer: bool
+    results: list[Result]
+    refused: list[Problem]
+
+    def project(self, name: str) -> str:
+        """Return the content of Pulumi.yaml."""
+        return write_project(name, has_trainer=self.has_trainer)
+
+
+def convert(documents: Iterable[tuple[str, Document]]) -> Conversion:
+    """Return the program for documents, compared with them.
+
+    Args:
+        documents: Each with where it is, for messages.
+    """
+    refused, given = list[Problem](), list[tuple[str, Document]]()
+    replaced: dict[str, V1Job | JobSetJob] = {}
+    for origin, document in documents:
+        where = f"{origin}: {document['kind']} {'/'.join(filter(None, place_of(document)))}".strip()
+        try:
+            if is_job(document):
+                replaced[where] = read_v1_job(document)
+            elif is_jobset(document):
+                replaced[where] = read_jobset(document)
+            elif is_convertible(document):
+                given.append((origin, document))
+            else:
+                refused.append(Problem(where, _NO_COMPONENT, _KEEP))
+        except Invalid as error:
+            refused += problems_below(where, error.problems)
+    has_trainer = any(document["kind"] in ("TrainJob", *RUNTIMES) for _, document in given)
+    _separate_names(replaced, [document for _, document in given], refused)
+    given += _replacements(replaced)
+    parts = parts_of(given, refused)
+    for job in replaced.values():
+        _add_comments(job, parts)
+    source = write_source(parts, refused)
+    declared = prove(source, parts)
+    results = _results(parts, replaced, declared)
+    return Conversion(source, has_trainer, results, refused)
+
+
+def _separate_names(
+    replaced: dict[str, V1Job | JobSetJob], documents: Iterable[Document], refused: list[Problem]
+) -> None:
+    """Refuse jobs whose TrainJob would have the name of another one, and rename runtimes that would."""
+    taken = {*map(key_of, documents)}
+    for where, job in [*replaced.items()]:
+        if key_of(job.train_job) in taken:
+            refused.append(
+                Problem(where, "another job of the files has this name and namespace", "rename one of the two")
+            )
+            del replaced[where]
+            continue
+        taken.add(key_of(job.train_job))
+        if job.runtime is not None and key_of(job.runtime) in taken:
+            job.runtime["metadata"]["name"] += "-converted"
+            job.train_job["spec"]["runtimeRef"]["name"] += "-converted"
+
+
+def _replacements(replaced: Mapping[str, V1Job | JobSetJob]) -> list[tuple[str, Document]]:
+    """Return the documents that take the place of jobs, each with where the job is."""
+    share_runtimes([job for job in replaced.values() if isinstance(job, V1Job)])
+    made = list[tuple[str, Document]]()
+    for where, job in replaced.items():
+        if job.runtime is not None and not any(each is job.runtime for _, each in made):
+            made.append((where, job.runtime))
+        made.append((where, job.train_job))
+    return made
+
+
+def _add_comments(job: V1Job | JobSetJob, parts: Iterable[Part]) -> None:
+    for part in parts:
+        if isinstance(job, V1Job) and part.key == key_of(job.train_job):
+            part.comments = job.comments
+
+
+def _results(
+    parts: Iterable[Part], replaced: Mapping[str, V1Job | JobSetJob], declared: Mapping[Key, Declared]
+) -> list[Result]:
+    """Return a result for each document of the files; that of a replaced job has what differs in its runtime and TrainJob."""
+    by_key = {part.key: part for part in parts}
+    results = list[Result]()
+    for where, job in replaced.items():
+        key = key_of(job.train_job)
+        if key not in by_key or key not in declared:
+            continue
+        made = declared[key]
+        own = [by_key.pop(key)]
+        if job.runtime is not None:
+            own += [each for each in parts if each.key == key_of(job.runtime)]
+        if not made.problems and "apiVersion" in made.runtime:
+            if isinstance(job, V1Job):
+                compare_pods(job, made.runtime, made.document)
+            else:
+                compare_jobset(job, made.runtime, made.document)
+        result = Result(where, job.notes, job.differences)
+        for part in own:
+            result.notes += [note for note in part.notes if note not in result.notes]
+            result.differences += [each for each in part.differences if each not in result.differences]
+        results.append(result)
+    made_runtimes = {key_of(job.runtime) for job in replaced.values() if job.runtime is not None}
+    results += [Result(_title(p), p.notes, p.differences) for p in by_key.values() if p.key not in made_runtimes]
+    return results
+
+
+def _title(part: Part) -> str:
+    kind, namespace, name = part.key
+    return f"{part.origin}: {kind} {'/'.join(filter(None, (namespace, name)))}"

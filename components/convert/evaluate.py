@@ -1,0 +1,124 @@
+"""Runs a converted program without an engine, and returns the documents that its components declare.
+
+The program is the converter's own output. Components only record their arguments: nothing is registered, checked in a cluster, or
+read from a stack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import pulumi
+from pulumi_trainer.args.arguments import Args, nested_problems
+from pulumi_trainer.convert.python_source import marker
+from pulumi_trainer.plan.runtime_ref import from_catalogue
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.plan.trainjob_plan import train_job_document
+from pulumi_trainer.plan.written_job import read_written
+from pulumi_trainer.program import session
+from pulumi_trainer.program.targets import Kubernetes
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import Document
+from pulumi_trainer.queues.arguments import Spec
+from pulumi_trainer.queues.component import QueueObject
+from pulumi_trainer.queues.objects import ClusterQueue
+from pulumi_trainer.runtime import ClusterTrainingRuntime, RuntimeArgs, runtime_document
+from pulumi_trainer.trainjob import TrainJob
+
+
+@dataclass
+class Declared:
+    """What a component of a program declares.
+
+    Attributes:
+        runtime: Runtime of a TrainJob; empty for other kinds.
+        problems: Why the component would be rejected.
+    """
+
+    document: Document
+    runtime: Document = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def evaluate(source: str) -> list[Declared]:
+    """Return what the components of a program declare, in the order of the program."""
+    found = list[Declared]()
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        with _recording(found, loop):
+            exec(compile(source, "__main__.py", "exec"), {"__name__": "__main__"})  # noqa: S102  # the converter's own output
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+    return found
+
+
+@contextmanager
+def _recording(found: list[Declared], loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    def declare_runtime(self: Any, args: RuntimeArgs) -> None:
+        self.plain, problems = runtime_document(self.kind, args)
+        document = copy.deepcopy(self.plain)
+        if not document:
+            document = {"kind": self.kind, "metadata": {"name": args.name or args.resource_name}}
+        if self.kind == "TrainingRuntime":
+            document["metadata"].update(_namespace(args.target))
+        self.declared = document
+        found.append(Declared(document, problems=_problems(self, args) or problems))
+
+    def declare_queue(self: Any, args: Spec) -> None:
+        self.resource_name, self.name, self._args = args.resource_name, args.name or args.resource_name, args
+        self.above = None
+        if getattr(args, "namespace_selector", {}) is None:
+            args.namespace_selector = {}  # type: ignore[attr-defined]
+        self.document = self._document(getattr(args, "namespace", None))
+        found.append(Declared(copy.deepcopy(self.document), problems=_problems(self, args)))
+
+    def declare_job(self: Any, args: TrainJobArgs) -> None:
+        runtime: Any = args.runtime
+        document = from_catalogue(runtime)[0] if isinstance(runtime, str) else runtime.declared
+        problems = _problems(self, args)
+        if problems or not document:
+            metadata = {"name": args.name, **_namespace(args.target)}
+            found.append(Declared({"kind": "TrainJob", "metadata": metadata}, problems=problems))
+            return
+        written = loop.run_until_complete(read_written(args, copy.deepcopy(document), ""))
+        namespace = _namespace(args.target).get("namespace")
+        made = train_job_document(str(args.name), namespace, written.fields, written.runtime)
+        if namespace is None:
+            del made["metadata"]["namespace"]
+        found.append(Declared(made, document))
+
+    settings = pulumi.runtime.Settings(project="converted", stack="dev")
+    replaced: list[tuple[Any, str, Any]] = [
+        (pulumi.runtime.settings, "SETTINGS", settings),
+        (pulumi.ComponentResource, "__init__", lambda *_, **__: None),
+        (pulumi.ComponentResource, "register_outputs", lambda *_: None),
+        (pulumi.Config, "require_secret", lambda _, key: marker(key)),
+        (session, "current", mock.MagicMock()),
+        (ClusterTrainingRuntime, "construct", declare_runtime),
+        (QueueObject, "construct", declare_queue),
+        (TrainJob, "construct", declare_job),
+    ]
+    with ExitStack() as stack:
+        for owner, name, value in replaced:
+            stack.enter_context(mock.patch.object(owner, name, value))
+        stack.enter_context(mock.patch.object(ClusterQueue, "construct", declare_queue))
+        yield
+
+
+def _namespace(target: Any) -> dict[str, Any]:
+    """Return the namespace of a target as metadata has it; empty without one."""
+    if isinstance(target, Kubernetes) and target.namespace is not None:
+        return {"namespace": target.namespace}
+    return {}
+
+
+def _problems(component: Any, args: Args) -> list[Problem]:
+    return [*component.misnamed, *nested_problems(args)]

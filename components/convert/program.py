@@ -1,0 +1,267 @@
+"""Converts documents to a Pulumi program and proves that the program declares the same objects."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pulumi_trainer.convert.components import QUEUES, RUNTIMES, component_call
+from pulumi_trainer.convert.gpu_queues import Group, find_group, references
+from pulumi_trainer.convert.python_source import Call, Expression, Secret, key_of_marker, pulumi_yaml, statement
+from pulumi_trainer.convert.typed import snake_case
+from pulumi_trainer.convert.upgrade import is_marked, upgraded
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, section, text
+
+_RESERVED = {"config", "float", "pulumi", "trainer"}
+_ORDER = [*QUEUES, *RUNTIMES, "TrainJob"]
+_SUFFIXES = {
+    "ClusterTrainingRuntime": "runtime",
+    "TrainingRuntime": "runtime",
+    "LocalQueue": "queue",
+    "TrainJob": "job",
+}
+_GROUPS = {
+    **dict.fromkeys(QUEUES, "kueue.x-k8s.io/"),
+    **dict.fromkeys([*RUNTIMES, "TrainJob"], "trainer.kubeflow.org/"),
+}
+
+Key = tuple[str, str, str]
+"""Kind, namespace ("" for cluster-wide kinds), name."""
+
+
+@dataclass
+class Part:
+    """An object of the program, from one document of the files.
+
+    Attributes:
+        document: The document of the newest API that the program has to declare.
+        origin: Where the document is, for messages.
+        notes: What differs from the document of the file, each with its reason.
+        differences: What differs without a reason.
+        comments: Argument -> comments above it.
+        is_grouped: Whether a component that declares several objects declares it.
+    """
+
+    document: Document
+    origin: str
+    notes: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    comments: dict[str, list[str]] = field(default_factory=dict)
+    call: Call | None = None
+    is_grouped: bool = False
+
+    @property
+    def key(self) -> Key:
+        """Return kind, namespace and name."""
+        return key_of(self.document)
+
+
+def key_of(document: Document) -> Key:
+    """Return kind, namespace and name of a document."""
+    kind = text(document.get("kind"))
+    namespace = ""
+    if kind in ("TrainJob", "TrainingRuntime", "LocalQueue"):
+        namespace = text(section(document, "metadata").get("namespace"))
+    return kind, namespace, name_of(document)
+
+
+def is_convertible(document: Document) -> bool:
+    """Return whether the package has a component for a document."""
+    group = _GROUPS.get(text(document.get("kind")))
+    return group is not None and text(document.get("apiVersion")).startswith(group)
+
+
+def parts_of(documents: Iterable[tuple[str, Document]], refused: list[Problem]) -> list[Part]:
+    """Return the objects of the program, and append what cannot be converted.
+
+    Args:
+        documents: Each with where it is, for messages.
+    """
+    found: dict[Key, Part] = {}
+    for origin, document in documents:
+        notes = list[str]()
+        try:
+            part = Part(upgraded(document, notes), origin, notes)
+        except Invalid as error:
+            refused += problems_below(f"{origin}: {document['kind']}", error.problems)
+            continue
+        if part.key in found:
+            part.notes.append(f"{found[part.key].origin} has this object too: the later document counts")
+        found[part.key] = part
+    return sorted(found.values(), key=lambda part: (_ORDER.index(part.key[0]), _depth(part, found)))
+
+
+def _depth(part: Part, parts: Mapping[Key, Part]) -> int:
+    """Return how many cohorts are above a cohort: these are created before it."""
+    depth, above = 0, part
+    while above.key[0] == "Cohort" and depth <= len(parts):
+        parent = ("Cohort", "", text(section(above.document, "spec").get("parentName")))
+        if parent not in parts:
+            break
+        depth, above = depth + 1, parts[parent]
+    return depth
+
+
+def write_source(parts: list[Part], refused: list[Problem]) -> str:
+    """Return the source of the program, and append what cannot be converted; such parts are removed from the list."""
+    names = _Names(parts)
+    groups = [_write_group(group, parts, names) for group in _groups(parts)]
+    for part in [*parts]:
+        if part.is_grouped:
+            continue
+        try:
+            part.call = _with_place(component_call(part.document, names.refer), part, names)
+        except TrainerError as error:
+            refused += problems_below(f"{part.origin}: {part.key[0]}", error.problems)
+            parts.remove(part)
+    body = [_statement(variable, call, names) for variable, call in groups]
+    body += [_statement(names.variable(part.key), part.call, names) for part in parts if part.call is not None]
+    head = ['"""Training jobs and queues, converted from YAML by `pulumi-trainer convert`."""\n\n']
+    if names.has_secrets:
+        head.append("import pulumi\n")
+    head.append("import pulumi_trainer as trainer\n\n")
+    if names.has_secrets:
+        head.append("config = pulumi.Config()\n")
+    for namespace, variable in names.targets.items():
+        if variable in names.used:
+            head.append(statement(variable, Call(_Kubernetes, {"namespace": namespace})))
+    return "".join([*head, *body])
+
+
+class _Kubernetes:
+    """Stands for the class of this name, which would be slow to import."""
+
+
+_Kubernetes.__name__ = "Kubernetes"
+
+
+class _Names:
+    """The variables of a program."""
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        self._taken = {*_RESERVED, *keyword.kwlist, *keyword.softkwlist}
+        self.targets: dict[str, str] = {}
+        self.has_secrets = False
+        self.used: set[str] = set()
+        keys = [part.key for part in parts]
+        for namespace in dict.fromkeys(text(section(p.document, "metadata").get("namespace")) for p in parts):
+            if namespace:
+                self.targets[namespace] = self.new(namespace, "namespace")
+        self._variables = {key: self.new(key[2], _SUFFIXES.get(key[0], snake_case(key[0]))) for key in keys}
+        self._written = set[Key]()
+        self._members: dict[Key, tuple[str, Expression]] = {}
+        self._same: dict[tuple[str, str], int] = {}
+        for kind, _, name in keys:
+            self._same[kind, name] = self._same.get((kind, name), 0) + 1
+
+    def new(self, name: str, suffix: str) -> str:
+        """Return a new variable for a name. suffix: What it ends with if the name alone is taken."""
+        plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or suffix
+        if plain[0].isdigit():
+            plain = f"{suffix}_{plain}"
+        wanted, count = plain, 2
+        while wanted in self._taken:
+            wanted = f"{plain}_{suffix}"
+            if wanted in self._taken:
+                wanted, count = f"{plain}_{suffix}_{count}", count + 1
+        self._taken.add(wanted)
+        return wanted
+
+    def refer(self, kind: str, namespace: str, name: Any) -> Any:
+        """Return the variable of an object that the program has created before, or the name of another one."""
+        key = (kind, namespace, name)
+        if key in self._members:
+            variable, expression = self._members[key]
+            self.used.add(variable)
+            return expression
+        if key not in self._written:
+            return name
+        self.used.add(self._variables[key])
+        return Expression(self._variables[key])
+
+    def add_member(self, key: Key, variable: str, expression: Expression | None) -> None:
+        """Remember the expression for an object that another component declares; None for one that is named."""
+        if expression is not None:
+            self._members[key] = (variable, expression)
+
+    def variable(self, key: Key) -> str:
+        """Return the variable of an object."""
+        self._written.add(key)
+        return self._variables[key]
+
+    def is_ambiguous(self, key: Key) -> bool:
+        """Return whether another object of the kind has the name in another namespace."""
+        return self._same[key[0], key[2]] > 1
+
+
+def _with_place(call: Call, part: Part, names: _Names) -> Call:
+    """Return the call with its target, a unique resource name, the secrets of its trainer, and its comments."""
+    kind, namespace, name = part.key
+    names.variable(part.key)
+    if names.is_ambiguous(part.key):
+        call.first = f"{namespace}-{name}".strip("-")
+        call.arguments.setdefault("name", name)
+    if kind in ("TrainJob", "TrainingRuntime") and namespace:
+        names.used.add(names.targets[namespace])
+        call.arguments["target"] = Expression(names.targets[namespace])
+    trainer = call.arguments.get("trainer")
+    if isinstance(trainer, Call):
+        names.has_secrets |= _read_secrets(trainer)
+    call.comments = {argument: lines for argument, lines in part.comments.items() if argument in call.arguments}
+    return call
+
+
+def _read_secrets(trainer: Call) -> bool:
+    """Let a trainer read the variables that are markers from the configuration; return whether there are any."""
+    env, found = trainer.arguments.get("env"), False
+    places: list[tuple[Any, Any]] = []
+    if isinstance(env, dict):
+        places += [(env, name) for name in env]
+    else:
+        places += [(variable, "value") for variable in mappings(env)]
+    for holder, key in places:
+        if is_marked(holder.get(key)):
+            holder[key], found = Secret(key_of_marker(holder[key])), True
+    return found
+
+
+def _groups(parts: Iterable[Part]) -> Iterator[Group]:
+    """Yield the components of the package that declare several of the objects."""
+    documents = [part.document for part in parts if part.key[0] in QUEUES]
+    for cohort in documents:
+        if cohort["kind"] != "Cohort":
+            continue
+        group = find_group(documents, cohort)
+        if group is not None:
+            yield group
+            return
+
+
+def _write_group(group: Group, parts: Iterable[Part], names: _Names) -> tuple[str, Call]:
+    """Return the variable and the call of a component that declares several objects, which get no calls of their own."""
+    members = {id(each) for each in group.documents}
+    variable = names.new(group.call.first or "", "queues")
+    expressions = references(group, variable)
+    for part in parts:
+        if id(part.document) in members:
+            part.is_grouped = True
+            names.add_member(part.key, variable, expressions.get(id(part.document)))
+    return variable, group.call
+
+
+def _statement(variable: str, call: Call, names: _Names) -> str:
+    if variable not in names.used:
+        variable = ""
+    return statement(variable, call)
+
+
+def write_project(name: str, *, has_trainer: bool) -> str:
+    """Return the content of Pulumi.yaml. has_trainer: Whether the cluster has Kubeflow Trainer, as the files are for it."""
+    config = {"trainer:target": "kubernetes"}
+    if has_trainer:
+        config["trainer:mode"] = "trainer"
+    return pulumi_yaml(name, "Training jobs and queues, converted from YAML", config)

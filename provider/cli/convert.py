@@ -1,0 +1,124 @@
+"""`convert`: writes a Pulumi project from YAML, and prints how its objects relate to those of the YAML."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pulumi_trainer.provider.cli.new_project import project_name
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.terminal import plain, print_line
+from pulumi_trainer.provider.kubernetes.values.documents import Document, documents
+from pulumi_trainer.provider.kubernetes.values.wording import plural
+from pulumi_trainer.provider.machine.atomic_files import replace_file
+from pulumi_trainer.provider.machine.extras import requirement
+
+SAME, DIFFERENT, UNUSABLE = 0, 1, 2
+"""Exit codes."""
+_CONVERTER = "pulumi_trainer.convert"
+_HELM = re.compile(
+    rb"\{\{-?\s*(?:\$|\.(?:Values|Release|Chart|Capabilities|Files|Template)\b|(?:include|toYaml|if|else|end|range|with|define)\b)"
+)
+
+
+def convert(files: list[str], folder: Path, *, force: bool) -> int:
+    """Write a project from documents in files, print the comparison, and return the exit code.
+
+    Args:
+        folder: Folder of the project, which may exist.
+        force: Whether to replace files of the project that exist.
+    """
+    try:
+        read = [(str(each), each.content) for each in _read(files)]
+        answer = _converted(read, project_name(folder))
+        if not answer["objects"]:
+            _print_refused(answer["refused"])
+            raise Invalid(Problem(", ".join(files), "contain nothing that can be converted"))
+        contents = {**answer["files"], "requirements.txt": f"{requirement('kubernetes')}\n"}
+        _write(folder, contents, force=force)
+    except Invalid as error:
+        print_line(f"error: {error}", error=True)
+        return UNUSABLE
+    return _print_summary(folder, answer)
+
+
+def _read(files: Iterable[str]) -> Iterator[Document]:
+    for name in files:
+        if name != "-":
+            _refuse_helm(Path(name))
+        yield from documents(name, sys.stdin.buffer if sys.stdin else None)
+
+
+def _refuse_helm(file: Path) -> None:
+    """Raise Invalid if a file has templates of Helm, whose values are not known here. Other errors are left to its reader."""
+    if not file.is_file():
+        return
+    with file.open("rb") as lines:
+        for number, line in enumerate(iter(lambda: lines.readline(2**16), b""), 1):
+            if _HELM.search(line):
+                hint = "render it first: helm template CHART | pulumi-trainer convert -"
+                raise Invalid(Problem(f"{file}, line {number}", "is a template of Helm", hint))
+
+
+def _converted(read: list[tuple[str, Any]], name: str) -> dict[str, Any]:
+    """Return the answer of the converter, a process of its own as it loads Pulumi; it runs in an empty folder, from which Python
+    cannot import anything.
+    """
+    request = json.dumps({"documents": read, "name": name})
+    with tempfile.TemporaryDirectory() as empty:
+        done = subprocess.run(
+            [sys.executable, "-m", _CONVERTER], input=request, capture_output=True, text=True, cwd=empty, check=False
+        )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise Invalid(Problem("", f"this is a fault of pulumi-trainer: the converter failed: {last}", "report it"))
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _write(folder: Path, contents: Mapping[str, str], *, force: bool) -> None:
+    """Write the files of the project. A link in the place of one is replaced, not followed. Raises Invalid."""
+    taken = [name for name in contents if os.path.lexists(folder / name)]
+    if taken and not force:
+        why = f"already has {', '.join(taken)}; no file was written"
+        raise Invalid(Problem(str(folder), why, "give another folder with -o, or replace them with --force"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            replace_file(folder / name, content.encode())
+    except OSError as error:
+        raise Invalid(Problem(str(error.filename or folder), f"cannot be written: {error.strerror}")) from None
+
+
+def _print_summary(folder: Path, answer: Mapping[str, Any]) -> int:
+    """Print how the objects relate to those of the files, and return the exit code."""
+    objects = answer["objects"]
+    print_line(f"Wrote {folder}: {plural(len(objects), 'object')}")
+    code = SAME
+    for each in objects:
+        verdict = "the same"
+        if each["differences"]:
+            code, verdict = DIFFERENT, "not the same"
+        elif each["notes"]:
+            verdict = "the same but for"
+        print_line(f"  {plain(each['title'])}: {verdict}")
+        for difference in each["differences"]:
+            print_line(f"    difference: {plain(difference)}")
+        for note in each["notes"]:
+            print_line(f"    {plain(note)}")
+    if answer["refused"]:
+        code = DIFFERENT
+        _print_refused(answer["refused"])
+    return code
+
+
+def _print_refused(refused: Iterable[str]) -> None:
+    for problem in refused:
+        print_line(f"not converted: {plain(problem)}", error=True)
