@@ -17,7 +17,11 @@ def main() -> None:
     request: dict[str, Any] = json.load(sys.stdin)
     conversion = convert([(origin, document) for origin, document in request["documents"]])
     answer = {
-        "files": {"Pulumi.yaml": conversion.project(request["name"]), "__main__.py": conversion.source},
+        "files": {
+            "Pulumi.yaml": conversion.project(request["name"]),
+            "__main__.py": conversion.source,
+            **conversion.files,
+        },
         "objects": [
             {"title": each.title, "notes": each.notes, "differences": each.differences} for each in conversion.results
         ],

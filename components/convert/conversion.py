@@ -13,7 +13,7 @@ from pulumi_trainer.convert.proof import prove
 from pulumi_trainer.convert.v1_jobs import V1Job, read_v1_job, share_runtimes
 from pulumi_trainer.convert.v1_pods import compare_pods
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, place_of
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, place_of, section
 from pulumi_trainer.provider.trainer.admission.training_operator import is_job
 
 _NO_COMPONENT = "has no component in pulumi-trainer"
@@ -36,11 +36,16 @@ class Result:
 
 @dataclass
 class Conversion:
-    """A converted program and how it relates to the documents. refused: What could not be converted. has_trainer: Whether the
-    documents are for a cluster with Kubeflow Trainer.
+    """A converted program and how it relates to the documents.
+
+    Attributes:
+        files: Content of the files that it reads, by their paths.
+        has_trainer: Whether the documents are for a cluster with Kubeflow Trainer.
+        refused: What could not be converted.
     """
 
     source: str
+    files: dict[str, str]
     has_trainer: bool
     results: list[Result]
     refused: list[Problem]
@@ -58,8 +63,13 @@ def convert(documents: Iterable[tuple[str, Document]]) -> Conversion:
     """
     refused, given = list[Problem](), list[tuple[str, Document]]()
     replaced: dict[str, V1Job | JobSetJob] = {}
+    made_by_others = list[Result]()
     for origin, document in documents:
         where = f"{origin}: {document['kind']} {'/'.join(filter(None, place_of(document)))}".strip()
+        owner = _controller_of(document)
+        if owner:
+            made_by_others.append(Result(where, [f"is not in the program: {owner} makes it"]))
+            continue
         try:
             if is_job(document):
                 replaced[where] = read_v1_job(document)
@@ -77,10 +87,19 @@ def convert(documents: Iterable[tuple[str, Document]]) -> Conversion:
     parts = parts_of(given, refused)
     for job in replaced.values():
         _add_comments(job, parts)
-    source = write_source(parts, refused)
-    declared = prove(source, parts)
+    files = dict[str, str]()
+    source = write_source(parts, refused, files)
+    declared = prove(source, files, parts)
     results = _results(parts, replaced, declared)
-    return Conversion(source, has_trainer, results, refused)
+    return Conversion(source, files, has_trainer, [*results, *made_by_others], refused)
+
+
+def _controller_of(document: Document) -> str:
+    """Return kind and name of the object whose controller makes another one; empty if no controller does."""
+    for owner in mappings(section(document, "metadata").get("ownerReferences")):
+        if owner.get("controller") is True:
+            return f"{owner.get('kind')} {owner.get('name')}"
+    return ""
 
 
 def _separate_names(

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterator
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pulumi
 from pulumi_trainer.args.arguments import Args, nested_problems
+from pulumi_trainer.convert.config_maps import recording_module
 from pulumi_trainer.convert.python_source import marker
 from pulumi_trainer.plan.runtime_ref import from_catalogue
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
@@ -46,18 +50,38 @@ class Declared:
     problems: list[Problem] = field(default_factory=list)
 
 
-def evaluate(source: str) -> list[Declared]:
-    """Return what the components of a program declare, in the order of the program."""
-    found = list[Declared]()
+def evaluate(source: str, files: Mapping[str, str] | None = None) -> list[Declared]:
+    """Return what the components of a program declare, ConfigMaps last.
+
+    Args:
+        files: Content of the files that the program reads, by their paths beside it; default: none.
+    """
+    found, config_maps = list[Declared](), list[Document]()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        with _recording(found, loop):
-            exec(compile(source, "__main__.py", "exec"), {"__name__": "__main__"})  # noqa: S102  # the converter's own output
+        with _recording(found, loop), _placed(files or {}) as program, _without_kubernetes(config_maps):
+            given = {"__name__": "__main__", "__file__": program}
+            exec(compile(source, "__main__.py", "exec"), given)  # noqa: S102  # the converter's own output
     finally:
         asyncio.set_event_loop(None)
         loop.close()
-    return found
+    return [*found, *map(Declared, config_maps)]
+
+
+@contextmanager
+def _placed(files: Mapping[str, str]) -> Iterator[str]:
+    """Write files into a temporary folder, and yield the path of a program there."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            file = Path(folder, name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content.encode())
+        yield str(Path(folder, "__main__.py"))
+
+
+def _without_kubernetes(config_maps: list[Document]) -> Any:
+    return mock.patch.dict(sys.modules, {"pulumi_kubernetes": recording_module(config_maps)})
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi_trainer.convert.components import QUEUES, RUNTIMES, component_call
+from pulumi_trainer.convert.config_maps import HERE, config_map_call, files_of, is_config_map, named_config_maps
+from pulumi_trainer.convert.config_maps import KIND as CONFIG_MAP
 from pulumi_trainer.convert.gpu_queues import Group, find_group, references
 from pulumi_trainer.convert.python_source import Call, Expression, Secret, key_of_marker, pulumi_yaml, statement
 from pulumi_trainer.convert.typed import snake_case
@@ -16,13 +18,14 @@ from pulumi_trainer.convert.upgrade import is_marked, upgraded
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, section, text
 
-_RESERVED = {"config", "float", "pulumi", "trainer"}
-_ORDER = [*QUEUES, *RUNTIMES, "TrainJob"]
+_RESERVED = {"config", "float", "pulumi", "trainer", "kubernetes", "Path", HERE}
+_ORDER = [CONFIG_MAP, *QUEUES, *RUNTIMES, "TrainJob"]
 _SUFFIXES = {
     "ClusterTrainingRuntime": "runtime",
     "TrainingRuntime": "runtime",
     "LocalQueue": "queue",
     "TrainJob": "job",
+    CONFIG_MAP: "files",
 }
 _GROUPS = {
     **dict.fromkeys(QUEUES, "kueue.x-k8s.io/"),
@@ -64,13 +67,15 @@ def key_of(document: Document) -> Key:
     """Return kind, namespace and name of a document."""
     kind = text(document.get("kind"))
     namespace = ""
-    if kind in ("TrainJob", "TrainingRuntime", "LocalQueue"):
+    if kind in ("TrainJob", "TrainingRuntime", "LocalQueue", CONFIG_MAP):
         namespace = text(section(document, "metadata").get("namespace"))
     return kind, namespace, name_of(document)
 
 
 def is_convertible(document: Document) -> bool:
-    """Return whether the package has a component for a document."""
+    """Return whether a program can declare the object of a document."""
+    if is_config_map(document):
+        return True
     group = _GROUPS.get(text(document.get("kind")))
     return group is not None and text(document.get("apiVersion")).startswith(group)
 
@@ -106,30 +111,78 @@ def _depth(part: Part, parts: Mapping[Key, Part]) -> int:
     return depth
 
 
-def write_source(parts: list[Part], refused: list[Problem]) -> str:
-    """Return the source of the program, and append what cannot be converted; such parts are removed from the list."""
+def write_source(parts: list[Part], refused: list[Problem], files: dict[str, str]) -> str:
+    """Return the source of the program, and append what cannot be converted; such parts are removed from the list.
+
+    Args:
+        files: Is filled with the files that the program reads, by their paths.
+    """
     names = _Names(parts)
     groups = [_write_group(group, parts, names) for group in _groups(parts)]
     for part in [*parts]:
         if part.is_grouped:
             continue
         try:
+            if part.key[0] == CONFIG_MAP:
+                part.call = _config_map(part, names, files)
+                continue
             part.call = _with_place(component_call(part.document, names.refer), part, names)
+            _add_dependencies(part, parts, names)
         except TrainerError as error:
             refused += problems_below(f"{part.origin}: {part.key[0]}", error.problems)
             parts.remove(part)
     body = [_statement(variable, call, names) for variable, call in groups]
     body += [_statement(names.variable(part.key), part.call, names) for part in parts if part.call is not None]
     head = ['"""Training jobs and queues, converted from YAML by `pulumi-trainer convert`."""\n\n']
-    if names.has_secrets:
+    if files:
+        head.append("from pathlib import Path\n\n")
+    if names.has_secrets or names.has_dependencies:
         head.append("import pulumi\n")
+    if files:
+        head.append("import pulumi_kubernetes as kubernetes\n")
     head.append("import pulumi_trainer as trainer\n\n")
+    if files:
+        head.append(f"{HERE} = Path(__file__).parent\n")
     if names.has_secrets:
         head.append("config = pulumi.Config()\n")
     for namespace, variable in names.targets.items():
         if variable in names.used:
             head.append(statement(variable, Call(_Kubernetes, {"namespace": namespace})))
     return "".join([*head, *body])
+
+
+def _config_map(part: Part, names: _Names, files: dict[str, str]) -> Call:
+    """Return the call of a ConfigMap, and add its files."""
+    _, namespace, name = part.key
+    folder = f"{namespace}-{name}".strip("-") if names.is_ambiguous(part.key) else name
+    call = config_map_call(part.document, folder)
+    names.variable(part.key)
+    files |= files_of(part.document, folder)
+    return call
+
+
+def _add_dependencies(part: Part, parts: Iterable[Part], names: _Names) -> None:
+    """Let a TrainJob depend on the ConfigMaps of the program that its Pods refer to."""
+    if part.key[0] != "TrainJob" or part.call is None:
+        return
+    namespace, reference = part.key[1], section(part.document, "spec", "runtimeRef")
+    kind = text(reference.get("kind")) or "ClusterTrainingRuntime"
+    runtime_key = (kind, namespace if kind == "TrainingRuntime" else "", reference.get("name"))
+    documents = [part.document, *(each.document for each in parts if each.key == runtime_key)]
+    found = list[Expression]()
+    for name in dict.fromkeys(named_config_maps(documents)):
+        variable = names.refer(CONFIG_MAP, namespace, name)
+        if isinstance(variable, Expression):
+            found.append(variable)
+    if found:
+        names.has_dependencies = True
+        part.call.arguments["opts"] = Call(_ResourceOptions, {"depends_on": found})
+
+
+class _ResourceOptions:
+    """Stands for the class of Pulumi."""
+
+    source = "pulumi.ResourceOptions"
 
 
 class _Kubernetes:
@@ -145,7 +198,7 @@ class _Names:
     def __init__(self, parts: Iterable[Part]) -> None:
         self._taken = {*_RESERVED, *keyword.kwlist, *keyword.softkwlist}
         self.targets: dict[str, str] = {}
-        self.has_secrets = False
+        self.has_secrets = self.has_dependencies = False
         self.used: set[str] = set()
         keys = [part.key for part in parts]
         for namespace in dict.fromkeys(text(section(p.document, "metadata").get("namespace")) for p in parts):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pulumi_trainer.convert.config_maps import KIND as CONFIG_MAP
 from pulumi_trainer.convert.evaluate import Declared, evaluate
 from pulumi_trainer.convert.program import Key, Part, key_of
 from pulumi_trainer.provider.kubernetes.errors import Invalid
@@ -19,9 +20,13 @@ TRAINER_ADDED = "spec.trainer {} is added: with it nodes get the variables of th
 LABEL_ADDED = f"the label {FRAMEWORK} is added: it names what starts the code of users"
 
 
-def prove(source: str, parts: list[Part]) -> dict[Key, Declared]:
-    """Run a program, and note at each part how the declared document differs. Returns the declared documents by their keys."""
-    declared = {key_of(each.document): each for each in evaluate(source)}
+def prove(source: str, files: Mapping[str, str], parts: list[Part]) -> dict[Key, Declared]:
+    """Run a program, and note at each part how the declared document differs. Returns the declared documents by their keys.
+
+    Args:
+        files: Content of the files that the program reads, by their paths.
+    """
+    declared = {key_of(each.document): each for each in evaluate(source, files)}
     for part in parts:
         each = declared.get(part.key)
         if each is None:
@@ -47,6 +52,8 @@ def _compare(part: Part, made: Document) -> None:
 def _completed(document: Document) -> Document:
     """Return a document with the defaults of the API server, as far as it accepts the document."""
     kind = document["kind"]
+    if kind == CONFIG_MAP:
+        return document
     try:
         if kind == "TrainJob":
             return default_train_job(document, DEFAULT)

@@ -42,7 +42,7 @@ def marker(key: str) -> str:
 
 @dataclass
 class Call:
-    """A call of a class of `pulumi_trainer`.
+    """A call of a class of `pulumi_trainer`, or of the one that its attribute `source` names.
 
     Attributes:
         first: Positional argument, the name of a resource; None for none.
@@ -105,7 +105,7 @@ def _flat(value: Any) -> str:
         case Range():
             return f"list(range({value.first}, {value.last + 1}))"
         case Call():
-            return f"trainer.{value.cls.__name__}({', '.join(_flat_items(value))})"
+            return f"{_class_source(value.cls)}({', '.join(_flat_items(value))})"
         case str():
             return literal(value)
         case Mapping():
@@ -116,6 +116,11 @@ def _flat(value: Any) -> str:
             return f"float({str(value)!r})"
         case _:
             return repr(value)
+
+
+def _class_source(cls: type) -> str:
+    """Return how a program names a class: as an attribute of its module, which `source` names if it is another one."""
+    return str(getattr(cls, "source", f"trainer.{cls.__name__}"))
 
 
 def _flat_items(value: Any) -> Iterator[str]:

@@ -149,7 +149,11 @@ def hide_secrets(document: Document, variables: Iterable[Document], notes: list[
             note = f"env {variable['name']} was a secret in plain text. Set it: `pulumi config set --secret {key}`"
             if note not in notes:
                 notes.append(note)
-    shown = {"spec": document.get("spec"), "metadata": without(section(document, "metadata"), "name", "namespace")}
+    shown = {
+        "spec": document.get("spec"),
+        "data": document.get("data"),
+        "metadata": without(section(document, "metadata"), "name", "namespace"),
+    }
     found = plaintext_secrets.problems(shown, "")
     if found:
         why = f"holds a secret in plain text at {found[0].where}"

@@ -89,9 +89,14 @@ def _write(folder: Path, contents: Mapping[str, str], *, force: bool) -> None:
     if taken and not force:
         why = f"already has {', '.join(taken)}; no file was written"
         raise Invalid(Problem(str(folder), why, "give another folder with -o, or replace them with --force"))
+    for parent in sorted({(folder / name).parent for name in contents}):
+        if parent != folder and (parent.is_symlink() or parent.parent.is_symlink()):
+            raise Invalid(
+                Problem(str(parent), "is a link, or in one", "remove the link, or give another folder with -o")
+            )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             replace_file(folder / name, content.encode())
     except OSError as error:
         raise Invalid(Problem(str(error.filename or folder), f"cannot be written: {error.strerror}")) from None

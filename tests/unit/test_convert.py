@@ -128,6 +128,7 @@ def test_recorded_inputs_are_converted(record_property: Any) -> None:
 def test_what_is_explained_in_recorded_inputs() -> None:
     notes = {note for name in NAMES[::6] for result in recorded(name).results for note in result.notes}
     known = (proof.TRAINER_ADDED, proof.LABEL_ADDED, "pulumi")
+    known += ("is not in the program: TrainJob",)
     assert not [each for each in notes if not each.startswith(known) and "the later document counts" not in each]
 
 
@@ -565,7 +566,7 @@ def test_queues_that_are_gpu_queues_become_one_component() -> None:
 
 
 def test_results_are_formatted_and_typed(tmp_path: Path) -> None:
-    texts = {**V1, "queues": QUEUES, "runtime": RUNTIME_AND_JOB}
+    texts = {**V1, "queues": QUEUES, "runtime": RUNTIME_AND_JOB, "code": CODE}
     texts["gpu"] = yaml.safe_dump_all(each.document for each in evaluate(GPU_QUEUES))
     for name in ("c-mpi-all", "g-patch-env", "d-qlora", *NAMES[::25]):
         if name in NAMES:
@@ -625,10 +626,71 @@ def test_no_file_is_overwritten_and_no_link_followed(
 def test_other_kinds_are_named_and_the_rest_is_converted(
     jobs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    jobs.write_text(f"{RUNTIME_AND_JOB}---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: code}}\n")
+    jobs.write_text(f"{RUNTIME_AND_JOB}---\napiVersion: v1\nkind: Service\nmetadata: {{name: code}}\n")
     assert command.convert([str(jobs)], tmp_path / "out", force=False) == 1
     out, err = capsys.readouterr()
-    assert "TrainJob a/job: the same" in out and "ConfigMap code: has no component in pulumi-trainer" in err
+    assert "TrainJob a/job: the same" in out and "Service code: has no component in pulumi-trainer" in err
+
+
+CODE = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: train-code, namespace: a}
+data:
+  train.py: |
+    print("hello")
+  lr: "0.1"
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: reads, namespace: a}
+spec:
+  runtimeRef: {name: torch-distributed}
+  trainer: {env: [{name: LR, valueFrom: {configMapKeyRef: {name: train-code, key: lr}}}]}
+"""
+
+
+def test_code_in_a_config_map_becomes_files(jobs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs.write_text(CODE)
+    out = tmp_path / "out"
+    assert command.convert([str(jobs)], out, force=False) == 0, capsys.readouterr()
+    assert "ConfigMap a/train-code: the same\n" in capsys.readouterr().out
+    assert (out / "files/train-code/train.py").read_text() == 'print("hello")\n'
+    source = (out / "__main__.py").read_text()
+    assert '"train.py": (here / "files/train-code/train.py").read_text(),' in source
+    assert "opts=pulumi.ResourceOptions(depends_on=[train_code])," in source, "else the job may start before it"
+    (made,) = (
+        each.document for each in evaluate(source, {"files/train-code/train.py": "x", "files/train-code/lr": "1"})[1:]
+    )
+    assert made["data"] == {"train.py": "x", "lr": "1"}, "the files count from now on"
+    again = converted(CODE.replace("namespace: a", "namespace: b") + "---" + CODE)
+    assert sorted(again.files) == [f"files/{each}-train-code/{key}" for each in "ab" for key in ("lr", "train.py")]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("train.py:", "../train.py:"), "data[../train.py]: is not the name of a file"),
+        (("  train.py: |", "  ..: |"), "data[..]: is not the name of a file"),
+        (('lr: "0.1"', "lr: 0.1"), "data[lr]: is not the name of a file with a text"),
+        (("\ndata:", "\nbinaryData: {a: AA==}\ndata:"), "binaryData: has no file of text"),
+        (('"0.1"', TOKEN), "holds a secret in plain text at data.lr"),
+    ],
+)
+def test_config_maps_that_are_not_files(change: tuple[str, str], why: str) -> None:
+    found = converted(CODE.replace(*change))
+    assert [why in str(each) for each in found.refused] == [True], found.refused
+    assert found.files == {} and "depends_on" not in found.source and TOKEN not in str(found.refused)
+
+
+def test_files_are_not_written_through_a_link(jobs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs.write_text(CODE)
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    out.mkdir()
+    elsewhere.mkdir()
+    (out / "files").symlink_to(elsewhere)
+    assert command.convert([str(jobs)], out, force=True) == 2
+    assert "is a link, or in one" in capsys.readouterr().err and not [*elsewhere.iterdir()]
 
 
 @pytest.mark.parametrize(
