@@ -72,7 +72,7 @@ record: ## what a release of Trainer answers to the golden cases, its schemas an
 	@$(SETUP) --dev --no-cli
 	@.venv/bin/python -m tests.golden.recorder.record $(TRAINER)
 
-picture: setup ## draw docs/quickstart.svg and docs/flow.svg, the pictures of the README, from real runs
+picture: setup ## draw docs/flow.svg, the picture of the README, from real runs
 	@$(RUN) exec python tools/picture.py
 
 bench-interruptions: ## interrupt a job 100 times on real nodes (Linux, root) and on this machine, and each framework 20 times: 45 minutes

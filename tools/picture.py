@@ -1,8 +1,7 @@
-"""Draws the pictures of the README from real runs in temporary folders. Called by `make picture`, in `.venv`.
+"""Draws the picture of the README from real runs in temporary folders. Called by `make picture`, in `.venv`.
 
-docs/quickstart.svg is a recording of the quickstart, of more epochs than the example has, so that there is progress to see.
-docs/flow.svg shows how the program of the README becomes a plan with a JobSet, and runs on a laptop or on a cluster. Both have
-some lines of the output, with less indentation; in the recording an ellipsis stands for four lines and more between them.
+docs/flow.svg shows how the program of the README becomes a plan with a JobSet, and runs on a laptop or on a cluster. It has some
+lines of the output, with less indentation.
 """
 
 from __future__ import annotations
@@ -26,22 +25,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-PICTURE = setup.ROOT / "docs" / "quickstart.svg"
 FLOW = setup.ROOT / "docs" / "flow.svg"
-COLUMNS = 96
 PULUMI = ("pulumi", "--non-interactive", "--color", "always")
-EPOCHS = ('"epochs": 40', '"epochs": 1000')
-PLAN = (
-    r"trainer:index:TrainJob: \(create\)", r"trainer:JobSet: \(create\)", "ConfigMap/classifier", "func_args.json", "epochs:",
-    "main.py", "JobSet/classifier", "replicatedJobs:", 'name +: "node"', "completions:", "parallelism:", '"PET_NNODES"', "value:",
-    '"PET_MASTER_ADDR"', "value:", "image +:", "cpu +:", "memory:", "to create",
-)  # fmt: skip
-"""Expressions; each stands for the next line that it is found in."""
-JOB = ("Diagnostics:", r"TrainJob \(classifier\):")
-RESULT = ("Outputs:", "accuracy:", "phase +:", "seconds :", r"\d created", "Duration:")
-PROGRESS = 5
-"""How many of the lines about progress are in the picture."""
-
 FLOW_COLUMNS = 144
 FLOW_PROGRAM = (
     r"^def train",
@@ -52,7 +37,7 @@ FLOW_PROGRAM = (
     r"^\)",
     r"^job = ",
 )
-"""Lines of the README's program, as expressions like those above."""
+"""Lines of the README's program: each expression stands for the next line that it is found in."""
 FLOW_PLAN = (r"trainer:index:TrainJob: \(create\)", "ConfigMap/linear", "steps:", "main.py")
 FLOW_JOBSET = ("JobSet/linear", 'name +: "node"', "completions:", "containers:", '"PET_NNODES"', "value:", "image +:")
 FLOW_LAPTOP = (r"^    linear-\w+: Running", r"^    linear-\w+: Succeeded", r"\d created")
@@ -60,8 +45,7 @@ FLOW_CLUSTER = ("kind +: .kubernetes", '"PET_MASTER_ADDR"', "value:", "image +:"
 
 
 def main() -> None:
-    """Draw both pictures."""
-    PICTURE.write_text(record(), encoding="utf-8")
+    """Draw the picture."""
     FLOW.write_text(show_flow(), encoding="utf-8")
 
 
@@ -76,20 +60,6 @@ def project() -> Iterator[tuple[Path, Callable[..., list[str]]]]:
         in_folder(*PULUMI, "stack", "init", "dev")
         yield folder, in_folder
         in_folder(*PULUMI, "destroy", "--yes", "--skip-preview")
-
-
-def record() -> str:
-    """Run the quickstart and return its picture."""
-    with project() as (folder, in_folder):
-        program = folder / "__main__.py"
-        program.write_text(program.read_text().replace(*EPOCHS))
-        preview = in_folder(*PULUMI, "preview", "--diff")
-        update = in_folder(*PULUMI, "up", "--yes", "--skip-preview")
-    shown = ["$ pulumi-trainer init digits && cd digits && pulumi stack init dev", "$ pulumi preview --diff"]
-    shown += [*choose(preview, PLAN), "", "$ pulumi up --yes", *choose(update, JOB), *progress(update)]
-    shown += ["", *choose(update, RESULT)]
-    lines = (Text(line, "bold") if line.startswith("$ ") else Text.from_ansi(line) for line in shown)
-    return draw(lines, COLUMNS, "pulumi-trainer", "quickstart")
 
 
 def show_flow() -> str:
@@ -163,13 +133,6 @@ def choose(lines: Sequence[str], expressions: Sequence[str]) -> Iterator[str]:
             yield " " * (indent // 2) + "…"
         yield lines[found].replace(" " * indent, " " * (indent // 2), 1)
         at = found + 1
-
-
-def progress(lines: Sequence[str]) -> list[str]:
-    """Return some of the lines about the job, evenly spread, the first and the last among them."""
-    found = [line.replace(" " * 4, " " * 2, 1) for line in lines if re.match(r" +classifier-\w+: ", plain(line))]
-    step = (len(found) - 1) / (PROGRESS - 1)
-    return [found[at] for at in sorted({round(n * step) for n in range(PROGRESS)})]
 
 
 def plain(line: str) -> str:
