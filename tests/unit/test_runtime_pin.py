@@ -264,3 +264,22 @@ def test_a_proxy_is_asked(server: Registry, monkeypatch: pytest.MonkeyPatch) -> 
     ((path, headers),) = seen
     assert path == "http://localhost:1/v2/team/torch/manifests/2"
     assert headers["proxy-authorization"] == "Basic " + base64.b64encode(b"ann:p@55").decode()
+
+
+def test_a_new_release_is_a_copy_of_the_newest_one_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, image in (("1.0.0", "one"), ("1.1.0", "two"), ("2.0.0", "three")):
+        assert cli.run(["runtime", "new", f"ours@{number}", "--from", "torch-distributed"]) == 0
+        file = tmp_path / "runtimes" / "ours" / f"{number}.yaml"
+        document = yaml.safe_load(file.read_text())
+        (job,) = document["spec"]["template"]["spec"]["replicatedJobs"]
+        job["template"]["spec"]["template"]["spec"]["containers"][0]["image"] = image
+        file.write_text(yaml.safe_dump(document, sort_keys=False))
+    capsys.readouterr()
+    assert cli.run(["runtime", "new", "ours@1.1.1"]) == 0
+    assert "1.1.1.yaml: a copy of ours@1.1.0;" in capsys.readouterr().out
+    assert images(tmp_path / "runtimes" / "ours" / "1.1.1.yaml") == ["two"]
+    assert cli.run(["runtime", "new", "ours@0.9.0"]) == 0
+    assert "0.9.0.yaml: a copy of ours@1.0.0;" in capsys.readouterr().out, "no release is below it"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import clone
+import go_modules
 import locks
 import psutil
 import pulumi_cli
@@ -390,3 +391,22 @@ def test_every_dependency_is_pinned() -> None:
 def test_make_says_which_python_it_needs() -> None:
     done = subprocess.run(["make", "setup", "PYTHON="], cwd=setup.ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "Python 3.10 or newer" in done.stderr and "make PYTHON=" in done.stderr
+
+
+def test_a_long_build_says_how_many_of_its_packages_are_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    said = list[str]()
+    waits = iter([subprocess.TimeoutExpired("go", 30), subprocess.TimeoutExpired("go", 30)])
+
+    class Process(subprocess.Popen[bytes]):
+        def wait(self, timeout: float | None = None) -> int:
+            super().wait(None if timeout is None else 10)
+            for waited in waits:
+                raise waited
+            return int(self.returncode)
+
+    monkeypatch.setattr(go_modules.subprocess, "Popen", Process)
+    argv = [sys.executable, "-c", "import sys; print('a\\nb\\nc', file=sys.stderr)"]
+    go_modules._run(argv, tmp_path, tmp_path, said.append, of=2423)
+    assert len(said) == 2 and all(
+        re.fullmatch(r"still building \(\d+ s, 3 of at most 2423 packages\)", each) for each in said
+    )
