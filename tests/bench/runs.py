@@ -65,7 +65,7 @@ def measure(folder: Path, env: dict[str, str], timed: Callable[[list[str], Path,
     commands = {
         "pulumi-trainer runs --metrics --sort loss": table,
         "of it: pulumi stack export": ["pulumi", "stack", "export"],
-        "pulumi-trainer runs --metrics -o json, with the history": [*table[:3], "-o", "json"],
+        "pulumi-trainer runs --metrics -o json": [*table[:3], "-o", "json"],
     }
     for what, argv in commands.items():
         seconds, busy = [], []
