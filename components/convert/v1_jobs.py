@@ -164,8 +164,7 @@ def _own_fields(job: V1Job) -> Document:
 def _leave_out(job: V1Job, argument: str, what: str, instead: str) -> None:
     """Note what has no counterpart, in the summary and as a comment in the program."""
     job.notes.append(f"{what} has no counterpart: {instead}")
-    comment = f"{what[0].upper()}{what[1:]} of the {job.document['kind']} has no counterpart: {instead}."
-    job.comments.setdefault(argument, []).append(comment)
+    job.comments.setdefault(argument, []).append(f"{what} of the {job.document['kind']} has no counterpart: {instead}.")
 
 
 def _note_host_names(job: V1Job) -> None:

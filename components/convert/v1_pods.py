@@ -113,7 +113,7 @@ def _variables_of_v1(job: V1Job, role: Role, index: int) -> dict[str, str]:
 def _fields(role: Role, path: str, old: Document, new: Document) -> Found:
     """Yield the fields that differ. What Trainer adds to a list, such as volumes for the keys of MPI, has a reason."""
     for name in dict.fromkeys([*old, *new]):
-        before, after = _without_protocols(name, old.get(name)), _without_protocols(name, new.get(name))
+        before, after = _completed(name, old.get(name)), _completed(name, new.get(name))
         if before == after or (name == "resources" and _amounts(before) == _amounts(after)):
             continue
         rest = [*listed(after)]
@@ -127,8 +127,14 @@ def _fields(role: Role, path: str, old: Document, new: Document) -> Found:
         yield False, f"{role.name}: {path}{name}: {shown(before)} became {shown(after)}"
 
 
-def _without_protocols(name: str, value: Any) -> Any:
-    """Return a field without the default protocol of ports; None for an empty one."""
+def _completed(name: str, value: Any) -> Any:
+    """Return a field without what servers add: the protocol of ports, empty resources; None for an empty one."""
+    if name == "initContainers":
+        containers = list[Document]()
+        for each in mappings(value):
+            resources = _amounts(each.get("resources")) or None
+            containers.append({**without(each, "resources"), "resources": resources})
+        return containers or None
     if name == "ports":
         return [
             without(port, "protocol") if port.get("protocol") == "TCP" else port for port in mappings(value)

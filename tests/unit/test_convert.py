@@ -398,8 +398,8 @@ def test_what_has_no_counterpart_is_a_comment_at_its_place() -> None:
     job["spec"]["elasticPolicy"] = {"minReplicas": 1, "maxReplicas": 2}
     job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["args"] = ["--host=job-worker-1"]
     found = converted(yaml.safe_dump(job))
-    assert "    # ElasticPolicy (1 to 2 nodes) of the PyTorchJob has no counterpart" in found.source
-    assert "    # Host name job-worker-1 of the PyTorchJob" in found.source and "job-node-0-1.job" in found.source
+    assert "    # elasticPolicy (1 to 2 nodes) of the PyTorchJob has no counterpart" in found.source
+    assert "    # host name job-worker-1 of the PyTorchJob" in found.source and "job-node-0-1.job" in found.source
     assert "host name job-worker-1 has no counterpart: the Pod is job-node-0-1.job now" in only(found).notes
 
 
@@ -755,3 +755,17 @@ def test_documents_of_wrong_types_are_refused() -> None:
         for spec in (None, [], {"pytorchReplicaSpecs": 1}, {"pytorchReplicaSpecs": {"Worker": []}}):
             document = {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
             assert conversion.convert([("x", document)]).refused
+
+
+def test_the_example_of_a_team(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten mixed jobs and five queues: every difference has a reason."""
+    files = [str(CASES.parents[2] / "examples" / "migration" / each) for each in ("jobs.yaml", "queues.yaml")]
+    code = command.convert(files, tmp_path / "out", force=False)
+    out = capsys.readouterr().out
+    assert code == 0, out
+    source = (tmp_path / "out" / "__main__.py").read_text()
+    counts = [source.count(f"trainer.{kind}(") for kind in ("TrainJob", "ClusterQueue", "LocalQueue")]
+    assert counts == [10, 5, 5]
+    assert "elasticPolicy (1 to 4 nodes) has no counterpart" in out and "# elasticPolicy" in source
+    checked = subprocess.run([sys.executable, "-m", "mypy", "--strict", str(tmp_path / "out" / "__main__.py")])
+    assert checked.returncode == 0
