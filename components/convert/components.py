@@ -120,7 +120,7 @@ def _runtime(reference: Document, namespace: str, refer: Refer) -> Any:
         return found
     if kind == "ClusterTrainingRuntime" and name in BUILT_IN.names():
         return name
-    why = f"{kind} {name!r} is neither among the files nor in the catalogue"
+    why = f"{kind} {name!r} is neither in the catalogue nor among the objects of the files that could be converted"
     raise Invalid(Problem("spec.runtimeRef", why, "give the file with this runtime too"))
 
 

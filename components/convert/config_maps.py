@@ -45,7 +45,8 @@ def config_map_call(document: Document, folder: str) -> Call:
         if not _KEY.fullmatch(key) or not isinstance(content, str):
             raise Invalid(Problem(f"data[{key}]", "is not the name of a file with a text", "the API refuses it too"))
     contents = {
-        key: Expression(f"({HERE} / {literal(f'{FOLDER}/{folder}/{key}')}).read_text()") for key in _data(document)
+        key: Expression(f"({HERE} / {literal(f'{FOLDER}/{folder}/{key}')}).read_bytes().decode()")
+        for key in _data(document)
     }
     arguments: dict[str, Any] = {"metadata": dict(section(document, "metadata")), "data": contents}
     if document.get("immutable") is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import keyword
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +19,7 @@ from pulumi_trainer.convert.upgrade import is_marked, upgraded
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, section, text
 
-_RESERVED = {"config", "float", "pulumi", "trainer", "kubernetes", "Path", HERE}
+_RESERVED = {"config", "pulumi", "trainer", "kubernetes", "Path", HERE, *dir(builtins)}
 _ORDER = [CONFIG_MAP, *QUEUES, *RUNTIMES, "TrainJob"]
 _SUFFIXES = {
     "ClusterTrainingRuntime": "runtime",

@@ -20,6 +20,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     text,
     without,
 )
+from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label, dns_1123_subdomain
 from pulumi_trainer.provider.kueue.objects import GROUP, NEWEST
 
 OVERRIDES = ("podTemplateOverrides", "podSpecOverrides")
@@ -29,6 +30,7 @@ _OF_TORCH = {
     "elasticPolicy": "the number of nodes is fixed",
 }
 """Removed fields of the policy for PyTorch -> what takes their place."""
+NO_NAME = "give the object a name; generateName has no counterpart"
 PLACE = ("name", "namespace")
 """Fields of metadata that name an object."""
 _OWN_METADATA = ("name", "namespace", "labels", "annotations")
@@ -57,6 +59,9 @@ def upgraded(document: Document, notes: list[str]) -> Document:
         for name in only(spec, (*OVERRIDES, "labels", "annotations")):
             notes.append(f"spec.{name}, which Trainer has removed, became runtimePatches")
         _patch_overrides(spec)
+        if section(spec, "trainer").get("numProcPerNode") == "auto":
+            del spec["trainer"]["numProcPerNode"]
+            notes.append("numProcPerNode auto, which Trainer has removed, is left out: it is the default")
     torch = section(made, "spec", "mlPolicy", "torch")
     for name, instead in _OF_TORCH.items():
         if made["kind"].endswith("Runtime") and torch.pop(name, None) is not None:
@@ -74,13 +79,23 @@ def derived(kind: str, document: Document, metadata: Iterable[str]) -> Document:
 def _metadata(about: Document) -> Document:
     found = only(about, _OWN_METADATA)
     if not text(found.get("name")):
-        raise Invalid(Problem("metadata.name", "is missing", "give the object a name; generateName has no counterpart"))
+        raise Invalid(Problem("metadata.name", "is missing", NO_NAME))
+    check_place(found)
     other = [*without(about, *_OWN_METADATA, *_BY_SERVERS)]
     if other:
         raise Invalid(Problem(f"metadata.{other[0]}", "has no counterpart in a program", "leave it out"))
     if _LAST_APPLIED in section(found, "annotations"):
         found["annotations"] = without(found["annotations"], _LAST_APPLIED)
     return {name: value for name, value in found.items() if value}
+
+
+def check_place(about: Document) -> None:
+    """Raise Invalid if name or namespace of an object are not valid: files and resources get these names."""
+    problems = [Problem("metadata.name", why) for why in dns_1123_subdomain(text(about.get("name")))]
+    if about.get("namespace") is not None:
+        problems += [Problem("metadata.namespace", why) for why in dns_1123_label(text(about["namespace"]))]
+    if problems:
+        raise Invalid(*problems)
 
 
 def _queue_spec(kind: str, spec: Document) -> Document:
@@ -132,7 +147,10 @@ def _move_env(pod: Document, spec: Document) -> None:
     for container in mappings(pod.get("containers")):
         if container.get("name") == "node" and "env" in container:
             trainer = spec.setdefault("trainer", {})
-            trainer["env"] = [*mappings(trainer.get("env")), *container.pop("env")]
+            overridden = mappings(container.pop("env"))
+            names = {variable.get("name") for variable in overridden}
+            kept = [each for each in mappings(trainer.get("env")) if each.get("name") not in names]
+            trainer["env"] = [*kept, *overridden]
 
 
 def hide_secrets(document: Document, variables: Iterable[Document], notes: list[str]) -> None:
@@ -157,7 +175,8 @@ def hide_secrets(document: Document, variables: Iterable[Document], notes: list[
     found = plaintext_secrets.problems(shown, "")
     if found:
         why = f"holds a secret in plain text at {found[0].where}"
-        raise Invalid(Problem("", why, "refer to a Secret there (valueFrom.secretKeyRef)"))
+        hint = "put it into a Secret: variables refer to it by valueFrom.secretKeyRef, arguments by $(NAME) of such a variable"
+        raise Invalid(Problem("", why, hint))
 
 
 def secret_key(job: str, variable: str) -> str:

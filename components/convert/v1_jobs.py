@@ -6,7 +6,7 @@ import copy
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pulumi_trainer.convert.upgrade import PLACE, derived, hide_secrets
@@ -19,6 +19,7 @@ from pulumi_trainer.convert.v1_roles import (
     main_container,
     processes_of,
     read_roles,
+    unread_fields,
 )
 from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
@@ -32,6 +33,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     text,
     without,
 )
+from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.trainer.admission.training_operator import KINDS
 from pulumi_trainer.provider.trainer.labels import ANCESTOR, FRAMEWORK
@@ -46,6 +48,7 @@ _OF_TRAIN_JOB = ("command", "args", "env", "resources")
 _SAME_RUNTIMES = ("torch-distributed", "jax-distributed", "xgboost-distributed")
 """Runtimes of the catalogue that add nothing to the Pods but the variables of their policy."""
 _MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+_OPERATOR = "kubeflow.org/training-operator"
 
 
 @dataclass
@@ -70,7 +73,11 @@ class V1Job:
     @property
     def framework(self) -> Framework:
         """Return what the controller of its kind does."""
-        return FRAMEWORKS[self.document["kind"]]
+        found = FRAMEWORKS[self.document["kind"]]
+        main = section(self.document, "spec").get("mainContainer")
+        if self.document["kind"] == "MPIJob" and isinstance(main, str):
+            return replace(found, container=main)
+        return found
 
     @property
     def policy(self) -> Document:
@@ -122,7 +129,8 @@ def read_v1_job(document: Document) -> V1Job:
         job.runtime = {**derived("TrainingRuntime", document, PLACE), "spec": spec}
     for framework in without(section(spec, "mlPolicy"), "numNodes"):
         section(job.runtime, "metadata")["labels"] = {FRAMEWORK: framework}
-    _note_host_names(job)
+    job.differences += [f"{path} is not read" for path in unread_fields(document)]
+    _rename_hosts(job)
     return job
 
 
@@ -145,9 +153,18 @@ def _own_fields(job: V1Job) -> Document:
         made["suspend"] = policy["suspend"]
     if policy.get("managedBy") == _MULTIKUEUE:
         made["managedBy"] = _MULTIKUEUE
+    elif policy.get("managedBy") not in (None, _OPERATOR):
+        job.differences.append(f"spec.runPolicy.managedBy {policy['managedBy']}: a TrainJob has Trainer or MultiKueue")
     if policy.get("schedulingPolicy") is not None:
         _leave_out(
             job, "runtime", "schedulingPolicy", "give the runtime a pod_group_policy, or the job a queue of Kueue"
+        )
+    elif any(role.pod.get("schedulerName") for role in job.roles):
+        _leave_out(
+            job,
+            "runtime",
+            "the PodGroup that Training Operator can make",
+            "give the runtime a pod_group_policy for a gang",
         )
     if policy.get("cleanPodPolicy") == "All":
         job.notes.append(
@@ -157,24 +174,55 @@ def _own_fields(job: V1Job) -> Document:
     if elastic is not None:
         bounds = section({"": elastic}, "")
         sizes = f"{bounds.get('minReplicas', '?')} to {bounds.get('maxReplicas', '?')} nodes"
-        _leave_out(job, "trainer", f"elasticPolicy ({sizes})", f"the job has {job.nodes} nodes throughout")
+        others = sorted(bounds.keys() - {"minReplicas", "maxReplicas", "nProcPerNode"})
+        what = f"elasticPolicy ({', '.join([sizes, *others])})"
+        _leave_out(job, "trainer", what, f"the job has {plural(job.nodes, 'node')} throughout")
+    if section(job.document, "spec").get("enableDynamicWorker"):
+        _leave_out(job, "trainer", "enableDynamicWorker", "TF_CONFIG names all Pods")
     return made
 
 
 def _leave_out(job: V1Job, argument: str, what: str, instead: str) -> None:
     """Note what has no counterpart, in the summary and as a comment in the program."""
-    job.notes.append(f"{what} has no counterpart: {instead}")
-    job.comments.setdefault(argument, []).append(f"{what} of the {job.document['kind']} has no counterpart: {instead}.")
+    job.notes.append(f"{what} is left out: {instead}")
+    job.comments.setdefault(argument, []).append(f"{what} of the {job.document['kind']} is left out: {instead}.")
 
 
-def _note_host_names(job: V1Job) -> None:
-    """Note the names of the v1 Pods in command, arguments and variables, which the new Pods do not have."""
+def _rename_hosts(job: V1Job) -> None:
+    """Put the names of the new Pods into command, arguments and variables, and note those that have changed."""
+    for document in filter(None, (job.train_job, job.runtime)):
+        for holder, key in _places_of_words(document):
+            new = with_new_hosts(job, holder[key])
+            if new != holder[key]:
+                holder[key] = new
+                note = "host names of Pods in commands, arguments and variables became those of the new Pods"
+                job.notes += [note] if note not in job.notes else []
+
+
+def _places_of_words(document: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the places of commands, arguments and values of variables in a document, as an object and a key."""
+    if isinstance(document, list):
+        for each in document:
+            yield from _places_of_words(each)
+    for key, value in section({"": document}, "").items():
+        if key in ("command", "args"):
+            for place in range(len(listed(value))):
+                yield value, place
+        elif key == "env":
+            for variable in mappings(value):
+                if "value" in variable:
+                    yield variable, "value"
+        else:
+            yield from _places_of_words(value)
+
+
+def with_new_hosts(job: V1Job, words: Any) -> Any:
+    """Return a text with the names of the new Pods in place of those of the v1 Pods; another value as it is."""
+    if not isinstance(words, str):
+        return words
     by_name = {role.name.lower(): role for role in job.roles}
-    pattern = re.compile(rf"{re.escape(name_of(job.document))}-({'|'.join(by_name)})-(\d+)")
-    templates = json.dumps([role.template for role in job.roles])
-    for role, index in sorted({*pattern.findall(templates)}):
-        what = f"host name {name_of(job.document)}-{role}-{index}"
-        _leave_out(job, "trainer", what, f"the Pod is {job.host(by_name[role], int(index))} now")
+    pattern = rf"(?<![\w-]){re.escape(name_of(job.document))}-({'|'.join(by_name)})-(\d+)(?![\w-])"
+    return re.sub(pattern, lambda found: job.host(by_name[found[1]], int(found[2])), words)
 
 
 def _runtime_of_nodes(job: V1Job) -> Document:
@@ -214,10 +262,6 @@ def _training_job(job: V1Job, role: Role, nodes: int) -> Document:
     trainer["numNodes"] = nodes
     if processes_of(job.document):
         trainer["numProcPerNode"] = processes_of(job.document)
-    elif job.document["kind"] == "PyTorchJob":
-        job.notes.append(
-            "nprocPerNode: in both, torchrun starts a process for each GPU of a node, or for each CPU without GPUs"
-        )
     job.train_job["spec"]["trainer"] = trainer
     for name in _OF_TRAIN_JOB:
         main.pop(name, None)
@@ -297,7 +341,8 @@ def _runtime_of_roles(job: V1Job) -> Document:
     spec = _template_spec(job, made)
     if len(job.roles) > 1:
         spec["successPolicy"] = {"operator": "All", "targetReplicatedJobs": [ends.job]}
-    if job.document["kind"] == "TFJob" and ends is trains and ends.replicas > 1:
+    for_all = section(job.document, "spec").get("successPolicy") == "AllWorkers"
+    if job.document["kind"] == "TFJob" and ends is trains and ends.replicas > 1 and not for_all:
         job.notes.append("the job succeeds when all workers have, not when worker 0 has")
     return {"mlPolicy": dict(job.framework.policy), "template": {"spec": spec}}
 
@@ -325,6 +370,11 @@ def _mpi_runtime(job: V1Job) -> Document:
     resources = job.train_job["spec"]["trainer"].pop("resourcesPerNode", None)
     if resources:  # those of the TrainJob would be those of the workers too
         main_container(section(last, "template", "spec", "template", "spec"), job.framework)["resources"] = resources
+    is_early = (
+        job.document["apiVersion"] == MPI_OPERATOR and spec.get("launcherCreationPolicy") != "WaitForWorkersReady"
+    )
+    if workers and is_early:
+        job.notes.append("the launcher starts when all workers are ready, not at once")
     if workers:
         last["dependsOn"] = [{"name": NODE, "status": "Ready"}]
     template_spec = _template_spec(job, [*made, last])

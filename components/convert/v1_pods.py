@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pulumi_trainer.convert.proof import differences, render_jobset, shown
-from pulumi_trainer.convert.v1_jobs import V1Job
+from pulumi_trainer.convert.v1_jobs import V1Job, with_new_hosts
 from pulumi_trainer.convert.v1_roles import Role, controller_variables, main_container
 from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
@@ -90,9 +90,34 @@ def _compare_pod(job: V1Job, role: Role, index: int, new: Document) -> Found:
         if container is main and name not in made:
             name = NODE
         other = made.get(name, {})
-        yield from _fields(role, f"{name}.", without(container, "name", "env"), without(other, "name", "env"))
-        before = {**_values(container, index), **own}
-        yield from _variables(job, before, _values(other, role.first + index), is_main=container is main)
+        named = without(container, "name", "env")
+        for words in ("command", "args"):
+            if words in named:
+                named[words] = [with_new_hosts(job, word) for word in listed(named[words])]
+        yield from _fields(role, f"{name}.", named, without(other, "name", "env"))
+        before, after = {**_values(container, index), **own}, _values(other, role.first + index)
+        yield from _variables(job, before, after, is_main=container is main)
+        if container is main and job.document["kind"] == "PyTorchJob":
+            yield from _processes(job, container, after)
+
+
+def _processes(job: V1Job, container: Document, new: dict[str, str]) -> Found:
+    """Yield how many processes torchrun starts on a node, if that differs or is not known. new: The variables of the new Pod."""
+    spec, now = section(job.document, "spec"), new.get("PET_NPROC_PER_NODE", "")
+    words = " ".join(map(str, [*listed(container.get("command")), *listed(container.get("args"))]))
+    is_torchrun = not container.get("command") or re.search(r"torchrun|torch\.distributed\.(run|launch)", words)
+    if not is_torchrun or re.search(r"--nproc[-_]per[-_]node", words):
+        return
+    given = str(spec.get("nprocPerNode", section(spec, "elasticPolicy").get("nProcPerNode", "auto")))
+    has_gpus = any("gpu" in str(name) for name in section(container, "resources", "limits"))
+    if given.isdigit() or given == now or (has_gpus and given in ("auto", "gpu")):
+        return
+    if now == "auto":
+        now = "one for each GPU"
+    starts = f"nprocPerNode {given}: torchrun starts a process for each CPU of the machine, with Trainer {now}"
+    if given == "gpu":
+        starts = f"nprocPerNode gpu without GPUs: torchrun ends with an error, with Trainer it starts {now}"
+    yield not has_gpus, starts
 
 
 def _variables_of_v1(job: V1Job, role: Role, index: int) -> dict[str, str]:
@@ -120,6 +145,9 @@ def _fields(role: Role, path: str, old: Document, new: Document) -> Found:
         for each in listed(before):
             if each in rest:
                 rest.remove(each)
+        if name == "ports" and _without_names(before) == _without_names(after):
+            yield True, f"{role.name}: {path}ports: Trainer sets port 29500, without a name"
+            continue
         if isinstance(after, list) and len(rest) + len(listed(before)) == len(after):
             if name != "ports":
                 yield True, f"{role.name}: {path}{name}: Trainer adds {', '.join(map(_name_in_list, rest))}"
@@ -140,6 +168,11 @@ def _completed(name: str, value: Any) -> Any:
             without(port, "protocol") if port.get("protocol") == "TCP" else port for port in mappings(value)
         ] or None
     return value or None
+
+
+def _without_names(ports: Any) -> list[Document]:
+    """Return ports without the name of the one that Trainer sets for torchrun."""
+    return [without(port, "name") if port.get("containerPort") == 29500 else port for port in mappings(ports)]
 
 
 def _name_in_list(item: Any) -> str:
@@ -181,7 +214,7 @@ def _variables(job: V1Job, old: dict[str, str], new: dict[str, str], *, is_main:
             yield True, f"{name.partition('_')[0]}_*: the variables of the launcher are those of Trainer"
         elif not is_main and after is None:
             yield True, f"{name} is only set in the container that trains"
-        elif name in _ADDRESSES and f".{name_of(job.document)}" in (after or ""):
+        elif name in _ADDRESSES and with_new_hosts(job, before) == after:
             yield True, f"{name} has the names of the new Pods"
         elif job.document["kind"] == "PyTorchJob" and name in _OF_TORCHRUN and after is None:
             yield True, f"{name} is set by torchrun for each process"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pulumi_trainer.convert.upgrade import NO_NAME, check_place
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, number, section, text
 from pulumi_trainer.provider.kubernetes.values.names import dns_1035_label
@@ -25,7 +26,7 @@ class Framework:
     """What the controller of a kind does.
 
     Attributes:
-        container: Container that trains; empty for the first one.
+        container: Container that trains; the first one if empty, or if there is no such container.
         port_name: Name of the container's port at which the Pods meet.
         port: This port, if the container does not have one of that name.
         restart: Restart policy of roles without one.
@@ -90,6 +91,8 @@ def read_roles(document: Document) -> list[Role]:
     kind = document["kind"]
     framework, path = FRAMEWORKS[kind], f"spec.{KINDS[kind].replicas}"
     given = section(document, "spec", KINDS[kind].replicas)
+    if not name_of(document):
+        raise Invalid(Problem("metadata.name", "is missing", NO_NAME))
     problems = [Problem("metadata.name", why) for why in dns_1035_label(name_of(document))]
     if not given:
         problems.append(Problem(path, "must be required"))
@@ -101,6 +104,8 @@ def read_roles(document: Document) -> list[Role]:
             problems.append(Problem(f"{path}.{key}", f"unknown role (expected {', '.join(framework.roles)})"))
             continue
         role = section({"": value}, "")
+        if role.get("replicas") == 0 and name != _ONE_POD.get(kind):
+            continue
         problems += _role_problems(f"{path}.{key}", role, framework, is_single=_ONE_POD.get(kind) == name)
         restart = text(role.get("restartPolicy")) or _default_restart(document, name)
         found[name] = Role(name, number(role.get("replicas"), 1), section(role, "template"), restart)
@@ -111,6 +116,7 @@ def read_roles(document: Document) -> list[Role]:
     if problems:
         hint = f"its own webhook refuses this {kind}: correct it first"
         raise Invalid(*(Problem(p.where, p.why, hint) for p in problems))
+    check_place(section(document, "metadata"))
     return [*filter(None, map(found.get, framework.roles))]
 
 
@@ -135,7 +141,7 @@ def _role_problems(path: str, role: Document, framework: Framework, *, is_single
     if is_single and replicas != 1:
         yield Problem(f"{path}.replicas", "must be 1")
     elif not 1 <= replicas <= _MOST_PODS:
-        yield Problem(f"{path}.replicas", f"must be 1 to {_MOST_PODS}")
+        yield Problem(f"{path}.replicas", f"must be 0 to {_MOST_PODS}")
 
 
 def main_container(pod: Document, framework: Framework) -> Document:
@@ -198,6 +204,34 @@ def _tf_config(roles: list[Role], role: Role, addresses: Mapping[str, list[str]]
         cluster[each.name.lower()] = [f"{address}:{port}" for address in addresses[each.name]]
     task = f'{{"type":{json.dumps(role.name.lower())},"index":$(TASK_INDEX)}}'
     return f'{{"cluster":{json.dumps(cluster, separators=(",", ":"))},"task":{task},"environment":"cloud"}}'
+
+
+def unread_fields(document: Document) -> Iterator[str]:
+    """Yield the paths of fields that no conversion of these jobs reads."""
+    kind, spec = document["kind"], section(document, "spec")
+    replicas = KINDS[kind].replicas
+    given = {"spec": (spec, {"runPolicy", replicas, *_OWN_FIELDS.get(kind, ())})}
+    given["spec.runPolicy"] = (section(spec, "runPolicy"), _RUN_POLICY)
+    for name, role in section(spec, replicas).items():
+        given[f"spec.{replicas}.{name}"] = (section({"": role}, ""), {"replicas", "restartPolicy", "template"})
+    for path, (fields, known) in given.items():
+        for name in sorted(fields.keys() - known):
+            yield f"{path}.{name}"
+
+
+_RUN_POLICY = {
+    "activeDeadlineSeconds", "backoffLimit", "cleanPodPolicy", "managedBy", "schedulingPolicy", "suspend",
+    "ttlSecondsAfterFinished",
+}  # fmt: skip
+_OWN_FIELDS = {
+    "PyTorchJob": ("elasticPolicy", "nprocPerNode"),
+    "TFJob": ("enableDynamicWorker", "successPolicy"),
+    "MPIJob": (
+        "backoffLimit", "cleanPodPolicy", "launcherCreationPolicy", "mainContainer", "mpiImplementation", "runLauncherAsWorker",
+        "slotsPerWorker", "sshAuthMountPath",
+    ),
+}  # fmt: skip
+"""Kind -> further fields of its spec that are read."""
 
 
 def processes_of(document: Document) -> int:
