@@ -40,6 +40,11 @@ def prove(source: str, files: Mapping[str, str], parts: list[Part]) -> dict[Key,
 
 def _compare(part: Part, made: Document) -> None:
     wanted, found = _completed(part.document), _completed(made)
+    refusal, new_refusal = _refusal(part.document), _refusal(made)
+    if refusal:
+        part.notes.append(f"the API server refuses it, in the file too: {refusal}")
+    elif new_refusal:
+        part.differences.append(f"the API server refuses it: {new_refusal}")
     for path, before, after in differences(wanted, found):
         if (path, before, after) == ("spec.trainer", None, {}):
             part.notes.append(TRAINER_ADDED)
@@ -47,6 +52,16 @@ def _compare(part: Part, made: Document) -> None:
             part.notes.append(LABEL_ADDED)
         else:
             part.differences.append(f"{path}: {shown(before)} became {shown(after)}")
+
+
+def _refusal(document: Document) -> str:
+    """Return why the schema of the API server refuses a TrainJob or a runtime; empty if it does not."""
+    if document["kind"] != "TrainJob" and not document["kind"].endswith("Runtime"):
+        return ""
+    result = Cluster("jobset", DEFAULT).apply(document)
+    if result is None or result.stage != "schema" or not result.errors:
+        return ""
+    return str(result.errors[0])
 
 
 def _completed(document: Document) -> Document:

@@ -128,7 +128,7 @@ def test_recorded_inputs_are_converted(record_property: Any) -> None:
 def test_what_is_explained_in_recorded_inputs() -> None:
     notes = {note for name in NAMES[::6] for result in recorded(name).results for note in result.notes}
     known = (proof.TRAINER_ADDED, proof.LABEL_ADDED, "pulumi")
-    known += ("is not in the program: TrainJob",)
+    known += ("is not in the program: TrainJob", "the API server refuses it, in the file too: ")
     assert not [each for each in notes if not each.startswith(known) and "the later document counts" not in each]
 
 
@@ -853,6 +853,20 @@ spec:
     found = converted(text)
     assert 'env={"A": "2"}' in found.source and only(found).differences == []
     assert any("numProcPerNode auto" in each for each in only(found).notes)
+
+
+def test_what_the_api_server_refuses_is_said() -> None:
+    text = """
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: dup}
+spec: {runtimeRef: {name: torch-distributed}, trainer: {env: [{name: A, value: "1"}, {name: A, value: "2"}]}}
+"""
+    found = only(converted(text))
+    assert [
+        each for each in found.notes if "the API server refuses it, in the file too: spec.trainer.env[1]: Dup" in each
+    ]
+    assert found.differences == []
 
 
 def test_line_ends_of_code_stay_and_roles_without_pods_are_left_out() -> None:
