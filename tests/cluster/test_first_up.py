@@ -115,9 +115,14 @@ def test_a_team_that_leaves_keeps_its_namespace_while_another_stays_out_of_it(la
     lab.plain_up()
     until(lambda: lab.running() == {"job"})
     assert may_create_jobs(lab, lab.prefix) and not may_create_jobs(lab, "default")
-    lab.program("", head())
+    lab.job("other")  # somebody else's, which the program cannot end
+    another = DECLARED.replace("NAME", f"{lab.prefix}b")
+    lab.program(another, head())
     refused = lab.preview(ok=False).out
     assert "was removed from the program, but is not deleted while it has jobs" in refused, refused
+    assert "other) holds 1 cpu" in refused and "/job)" not in refused, "its own job leaves with it"
+    lab.root_client.delete(JOBSET, lab.namespace, "other", propagation="Background")
+    until(lambda: lab.root_client.get(JOBSET, lab.namespace, "other") is None)
     lab.program(DECLARED.replace("NAME", lab.prefix), head())
     lab.plain_up()
     lab.program("", head())
