@@ -248,3 +248,9 @@ limits: trainer.Timeouts = {"complete": 3600}
 pulumi.export("progress", job.progress.apply(shown))
 pulumi.export("phase", job.completion.apply(str.lower))
 pulumi.export("volume", dataset.volume)
+rules = trainer.JobRules(registries=["ghcr.io/acme"], gpus={"": 8, "high": 64}, host_access=False, queue=True)
+trainer.JobPolicy("rules", rules=rules, namespaces=["nlp"])
+nlp = trainer.TeamNamespace("nlp", share=trainer.Team(gpus=8), groups=["nlp"], quota={"pods": 200})
+trainer.GpuQueues(
+    "shared", teams=[nlp], gpus={"h100": None, "small": None}, resource={"small": "nvidia.com/mig-1g.10gb"}
+)
