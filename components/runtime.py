@@ -120,7 +120,7 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         site = session.call_site()
         self.where = f'{self.kind}("{args.resource_name}")'
         self.misnamed += check_names(vars(args))
-        self.plain, found = _document(self.kind, args, self.misnamed)
+        self.plain, found = runtime_document(self.kind, args, self.misnamed)
         # Before it is registered: the plan would show them, and be refused then.
         exposed = _plain_secrets(self.plain)
         found += _by_argument(args, exposed)
@@ -319,12 +319,10 @@ def _with_own_metadata(released: dict[str, Any], args: RuntimeArgs) -> tuple[dic
     return about, problems
 
 
-def runtime_document(kind: str, args: RuntimeArgs) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the document of a runtime, and the problems of its arguments."""
-    return _document(kind, args)
-
-
-def _document(kind: str, args: RuntimeArgs, misnamed: Sequence[Problem] = ()) -> tuple[dict[str, Any], list[Problem]]:
+def runtime_document(
+    kind: str, args: RuntimeArgs, misnamed: Sequence[Problem] = ()
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the document of a runtime, and the problems of its arguments. misnamed: Problems that are known already."""
     name, release, catalog = args.name or args.resource_name, args.release, args.catalog
     if catalog is not None and (not isinstance(catalog, RuntimeCatalog) or release is None):
         if release is None:

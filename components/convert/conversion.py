@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pulumi_trainer.convert.components import RUNTIMES
 from pulumi_trainer.convert.evaluate import Declared
+from pulumi_trainer.convert.findings import Findings
 from pulumi_trainer.convert.jobsets import JobSetJob, compare_jobset, is_jobset, read_jobset
 from pulumi_trainer.convert.program import Key, Part, is_convertible, key_of, parts_of, write_project, write_source
 from pulumi_trainer.convert.proof import prove
 from pulumi_trainer.convert.v1_jobs import V1Job, read_v1_job, share_runtimes
 from pulumi_trainer.convert.v1_pods import compare_pods
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, place_of, section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, controller_of, place_of
 from pulumi_trainer.provider.trainer.admission.training_operator import is_job
 
 _NO_COMPONENT = "has no component in pulumi-trainer"
@@ -21,17 +22,10 @@ _KEEP = "keep applying it as before, or use a resource of pulumi-kubernetes"
 
 
 @dataclass
-class Result:
-    """How the objects of a program relate to an object of the files.
-
-    Attributes:
-        notes: What differs, each with its reason.
-        differences: What differs without a reason.
-    """
+class Result(Findings):
+    """How the objects of a program relate to an object of the files."""
 
     title: str
-    notes: list[str] = field(default_factory=list)
-    differences: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -68,7 +62,7 @@ def convert(documents: Iterable[tuple[str, Document]]) -> Conversion:
         where = f"{origin}: {document['kind']} {'/'.join(filter(None, place_of(document)))}".strip()
         owner = _controller_of(document)
         if owner:
-            made_by_others.append(Result(where, [f"is not in the program: {owner} makes it"]))
+            made_by_others.append(Result(where, notes=[f"is not in the program: {owner} makes it"]))
             continue
         try:
             if is_job(document):
@@ -96,10 +90,10 @@ def convert(documents: Iterable[tuple[str, Document]]) -> Conversion:
 
 def _controller_of(document: Document) -> str:
     """Return kind and name of the object whose controller makes another one; empty if no controller does."""
-    for owner in mappings(section(document, "metadata").get("ownerReferences")):
-        if owner.get("controller") is True:
-            return f"{owner.get('kind')} {owner.get('name')}"
-    return ""
+    owner = controller_of(document)
+    if not owner:
+        return ""
+    return f"{owner.get('kind')} {owner.get('name')}"
 
 
 def _separate_names(
@@ -156,13 +150,15 @@ def _results(
                 compare_pods(job, made.runtime, made.document)
             else:
                 compare_jobset(job, made.runtime, made.document)
-        result = Result(where, job.notes, job.differences)
+        result = Result(where, notes=job.notes, differences=job.differences)
         for part in own:
             result.notes += [note for note in part.notes if note not in result.notes]
             result.differences += [each for each in part.differences if each not in result.differences]
         results.append(result)
     made_runtimes = {key_of(job.runtime) for job in replaced.values() if job.runtime is not None}
-    results += [Result(_title(p), p.notes, p.differences) for p in by_key.values() if p.key not in made_runtimes]
+    for part in by_key.values():
+        if part.key not in made_runtimes:
+            results.append(Result(_title(part), notes=part.notes, differences=part.differences))
     return results
 
 

@@ -75,7 +75,8 @@ def _placed(files: Mapping[str, str]) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
             file = Path(folder, name)
-            assert ".." not in file.parts and file.is_relative_to(folder), name
+            if ".." in file.parts or not file.is_relative_to(folder):
+                raise ValueError(f"{name} leads out of the folder")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content.encode())
         yield str(Path(folder, "__main__.py"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from pulumi_trainer.convert.findings import Findings
 from pulumi_trainer.convert.proof import differences, render_jobset, shown
 from pulumi_trainer.convert.upgrade import PLACE, derived, hide_secrets
 from pulumi_trainer.provider.kubernetes.errors import Invalid
@@ -16,19 +17,12 @@ from pulumi_trainer.provider.trainer.releases import DEFAULT
 
 
 @dataclass
-class JobSetJob:
-    """A JobSet and the documents that take its place.
-
-    Attributes:
-        notes: What differs, each with its reason.
-        differences: What differs without a reason.
-    """
+class JobSetJob(Findings):
+    """A JobSet and the documents that take its place."""
 
     document: Document
     runtime: Document
     train_job: Document
-    notes: list[str] = field(default_factory=list)
-    differences: list[str] = field(default_factory=list)
 
 
 def is_jobset(document: Document) -> bool:
@@ -48,7 +42,7 @@ def read_jobset(document: Document) -> JobSetJob:
     train_job = {**derived("TrainJob", document, (*PLACE, "labels", "annotations")), "spec": own}
     runtime = derived("TrainingRuntime", document, PLACE)
     runtime["spec"] = {"template": {"spec": without(spec, "suspend")}}
-    return JobSetJob(document, runtime, train_job, notes)
+    return JobSetJob(document, runtime, train_job, notes=notes)
 
 
 def compare_jobset(job: JobSetJob, runtime: Document, train_job: Document) -> None:

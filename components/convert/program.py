@@ -12,6 +12,7 @@ from typing import Any
 from pulumi_trainer.convert.components import QUEUES, RUNTIMES, component_call
 from pulumi_trainer.convert.config_maps import HERE, config_map_call, files_of, is_config_map, named_config_maps
 from pulumi_trainer.convert.config_maps import KIND as CONFIG_MAP
+from pulumi_trainer.convert.findings import Findings
 from pulumi_trainer.convert.gpu_queues import Group, find_group, references
 from pulumi_trainer.convert.python_source import Call, Expression, Secret, key_of_marker, pulumi_yaml, statement
 from pulumi_trainer.convert.typed import snake_case
@@ -38,22 +39,18 @@ Key = tuple[str, str, str]
 
 
 @dataclass
-class Part:
+class Part(Findings):
     """An object of the program, from one document of the files.
 
     Attributes:
         document: The document of the newest API that the program has to declare.
         origin: Where the document is, for messages.
-        notes: What differs from the document of the file, each with its reason.
-        differences: What differs without a reason.
         comments: Argument -> comments above it.
         is_grouped: Whether a component that declares several objects declares it.
     """
 
     document: Document
     origin: str
-    notes: list[str] = field(default_factory=list)
-    differences: list[str] = field(default_factory=list)
     comments: dict[str, list[str]] = field(default_factory=dict)
     call: Call | None = None
     is_grouped: bool = False
@@ -91,7 +88,7 @@ def parts_of(documents: Iterable[tuple[str, Document]], refused: list[Problem]) 
     for origin, document in documents:
         notes = list[str]()
         try:
-            part = Part(upgraded(document, notes), origin, notes)
+            part = Part(upgraded(document, notes), origin, notes=notes)
         except Invalid as error:
             refused += problems_below(f"{origin}: {document['kind']}", error.problems)
             continue

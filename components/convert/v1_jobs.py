@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pulumi_trainer.convert.findings import Findings
 from pulumi_trainer.convert.upgrade import PLACE, derived, hide_secrets
 from pulumi_trainer.convert.v1_roles import (
     FRAMEWORKS,
@@ -52,13 +53,11 @@ _OPERATOR = "kubeflow.org/training-operator"
 
 
 @dataclass
-class V1Job:
+class V1Job(Findings):
     """A job of v1 and the documents that take its place.
 
     Attributes:
         runtime: Its runtime; None for that of the catalogue.
-        notes: What differs, each with its reason.
-        differences: What differs without a reason.
         comments: Argument of the TrainJob -> comments above it in the program.
     """
 
@@ -66,8 +65,6 @@ class V1Job:
     roles: list[Role]
     runtime: Document | None
     train_job: Document
-    notes: list[str] = field(default_factory=list)
-    differences: list[str] = field(default_factory=list)
     comments: dict[str, list[str]] = field(default_factory=dict)
 
     @property

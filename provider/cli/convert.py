@@ -89,7 +89,9 @@ def _write(folder: Path, contents: Mapping[str, str], *, force: bool) -> None:
     if taken and not force:
         why = f"already has {', '.join(taken)}; no file was written"
         raise Invalid(Problem(str(folder), why, "give another folder with -o, or replace them with --force"))
-    assert not any(".." in Path(name).parts or Path(name).is_absolute() for name in contents), "names were checked"
+    for name in contents:  # the converter has checked the names
+        if ".." in Path(name).parts or Path(name).is_absolute():
+            raise Invalid(Problem(name, "leads out of the folder of the project"))
     for parent in sorted({(folder / name).parent for name in contents}):
         if parent != folder and (parent.is_symlink() or parent.parent.is_symlink()):
             raise Invalid(

@@ -136,7 +136,9 @@ def _doctor(name: str, namespace: str, image: str, stack: str, backend: str, sec
     yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     argv = ["doctor", "-A", "--stack", stack, "--kubeconfig", f"{_KUBECONFIG}/config", "--context", name]
     container = _container(image, argv)
-    container["env"] = [*_HOME, *_variables(backend)]
+    container["env"] = [
+        *_HOME, {"name": "PULUMI_BACKEND_URL", "value": backend}, {"name": "PULUMI_SKIP_UPDATE_CHECK", "value": "true"},
+    ]  # fmt: skip
     container["envFrom"] = [{"secretRef": {"name": secret}}]
     container["volumeMounts"].append({"name": "kubeconfig", "mountPath": _KUBECONFIG})
     pod = {**_pod_spec(name, container), "restartPolicy": "Never"}
@@ -149,11 +151,6 @@ def _doctor(name: str, namespace: str, image: str, stack: str, backend: str, sec
     }  # fmt: skip
     spec = {"schedule": "17 * * * *", "concurrencyPolicy": "Forbid", "jobTemplate": {"metadata": labels, "spec": job}}
     yield {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": spec}
-
-
-def _variables(backend: str) -> list[Document]:
-    settings = {"PULUMI_BACKEND_URL": backend, "PULUMI_SKIP_UPDATE_CHECK": "true"}
-    return [{"name": name, "value": value} for name, value in settings.items()]
 
 
 def _exporter(name: str, namespace: str, image: str, argv: Sequence[str]) -> Iterator[Document]:

@@ -20,7 +20,7 @@ from pulumi_trainer.provider.kueue.podsets import claimed_gpus, pod_sets
 
 UNKNOWN_USER = "an unknown user"
 USER = "pulumi-trainer.dev/user"
-"""Annotation of a JobSet or TrainJob: who has created it, as the API server knows by the policy of `policy render --users`."""
+"""Annotation of a JobSet or TrainJob: who has created it. The policy of `policy render --users` writes it, else anybody can."""
 _LONGEST = 253
 _MOST = 1e15
 """GPUs or CPUs that no cluster has."""
@@ -32,7 +32,7 @@ class Demand:
 
     Args:
         user: Account that has created or last updated the job; empty if unknown.
-        by_server: Whether the API server has named the user; else it is the account on the machine of `pulumi up`.
+        annotated: Whether the user is that of the job's annotation; else it is the account on the machine of `pulumi up`.
         gpus: GPUs of all Pods that run at the same time.
         cpus: CPUs of all Pods that run at the same time; None also if none of them requests any.
         since: When the run began to run, in seconds since the epoch; 0 if not known (yet).
@@ -45,11 +45,11 @@ class Demand:
     cpus: float | None = None
     since: float = 0.0
     flavor: str = ""
-    by_server: bool = False
+    annotated: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         document = asdict(self)
-        for name in ("since", "flavor", "by_server"):
+        for name in ("since", "flavor", "annotated"):
             if not document[name]:
                 del document[name]
         return {name: value for name, value in document.items() if value is not None}
@@ -66,18 +66,18 @@ class Demand:
             cpus=_amount(known.get("cpus")),
             flavor=plain_field(known.get("flavor"), _LONGEST),
             since=plausible_seconds(known.get("since")),
-            by_server=known.get("by_server") is True,
+            annotated=known.get("annotated") is True,
         )
 
     def with_user_of(self, job: Mapping[str, Any] | None) -> Demand:
-        """Return the demand with the user whom the API server has named; of a TrainJob's JobSet it names nobody."""
+        """Return the demand with the user in the annotation of the job, if it has one."""
         user = plain_field(section(job, "metadata", "annotations").get(USER), _LONGEST)
-        return replace(self, user=user, by_server=True) if user else self
+        return replace(self, user=user, annotated=True) if user else self
 
     @property
     def user_shown(self) -> str:
         """The user as reports show it; empty if unknown."""
-        return f"{self.user} (by the API server)" if self.by_server else self.user
+        return f"{self.user} (annotated)" if self.annotated else self.user
 
     @classmethod
     def from_text(cls, given: Any) -> Demand:

@@ -15,6 +15,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     condition,
     conditions,
+    controller_of,
     epoch_seconds,
     mappings,
     only,
@@ -351,8 +352,7 @@ def belongs_to(workload: Document, namespace: str, name: str) -> bool:
 
 def owner_of(workload: Document) -> Document:
     """Return the reference to the job of a Workload; empty if it has none."""
-    owners = mappings(section(workload, "metadata").get("ownerReferences"))
-    return next((owner for owner in owners if owner.get("controller")), {})
+    return controller_of(workload)
 
 
 def priority_class(workload: Document) -> str:

@@ -146,7 +146,7 @@ def _seconds_by_month(ran: Ran, now: float) -> Iterator[tuple[str, float]]:
 
 
 def _key_of(demand: Demand) -> Demand:
-    return Demand(user=demand.user, queue=demand.queue, flavor=demand.flavor, by_server=demand.by_server)
+    return Demand(user=demand.user, queue=demand.queue, flavor=demand.flavor, annotated=demand.annotated)
 
 
 def read_sums(namespace: str, data: Mapping[str, Any]) -> list[UsageSum]:
@@ -214,6 +214,6 @@ def _as_text(sums: Iterable[UsageSum]) -> str:
 def _without_users(sums: Iterable[UsageSum]) -> list[UsageSum]:
     found: dict[Demand, UsageSum] = {}
     for each in sums:
-        demand = replace(each.demand, user=NOTHING_KNOWN.user, by_server=False)
+        demand = replace(each.demand, user=NOTHING_KNOWN.user, annotated=False)
         found.setdefault(demand, UsageSum(each.namespace, each.month, demand)).add(each)
     return [*found.values()]

@@ -88,7 +88,7 @@ def test_the_user_whom_the_api_server_names(
 ) -> None:
     policy, binding = render_user_policy(f"users-{namespace}", [namespace])
     account = f"system:serviceaccount:{namespace}:{USER}"
-    shown = f"{account} (by the API server)"
+    shown = f"{account} (annotated)"
 
     def user_of(name: str, kind: Kind = JOBSET) -> str | None:
         found: str | None = (root.get(kind, namespace, name) or {})["metadata"].get("annotations", {}).get(USER_OF_JOB)
@@ -121,7 +121,7 @@ def test_the_user_whom_the_api_server_names(
         record = root.get(CONFIG_MAP, namespace, "waits")
         assert record is not None
         kept = json.loads(record["data"]["usage"])
-        assert (kept["user"], kept["by_server"]) == (account, True)
+        assert (kept["user"], kept["annotated"]) == (account, True)
         train_job = {
             "apiVersion": TRAIN_JOB.api_version, "kind": "TrainJob", "metadata": {"name": "digits", "namespace": namespace},
             "spec": {"runtimeRef": {"name": "torch-none"}, "suspend": True},

@@ -97,6 +97,15 @@ def test_pod_security_of_the_namespace_refuses_pods_in_its_words(mode: Any) -> N
     assert refused(hardened, train_job(), namespace(**{f"{PS}/enforce": "restricted"}), mode=mode) == []
 
 
+def test_the_hint_of_pod_security_offers_hardening_for_what_it_changes() -> None:
+    restricted = namespace(**{f"{PS}/enforce": "restricted"})
+    (root,) = judged(runtime(), train_job(), restricted).errors
+    assert 'TrainJob(hardening="restricted")' in root.hint
+    (host,) = judged(runtime({"hostNetwork": True}), train_job(), restricted).errors
+    assert host.hint.startswith("leave out of the runtime: host namespaces (hostNetwork=true).")
+    assert "hardening" not in host.hint
+
+
 @MODES
 def test_pod_security_of_the_namespace_warns_in_its_words(mode: Any) -> None:
     documents = runtime({"hostNetwork": True}), train_job()

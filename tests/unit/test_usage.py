@@ -645,13 +645,13 @@ def test_several_clusters_are_added_up(monkeypatch: pytest.MonkeyPatch, capsys: 
         cli.run(["usage", "-A", "--budget", "--context", "east", "--context", "west"])
 
 
-def test_a_user_whom_the_api_server_names_is_marked_and_summed_apart() -> None:
+def test_a_user_in_the_annotation_is_marked_and_summed_apart() -> None:
     told = Demand(user="alice", queue="nlp", gpus=2.0)
     named = told.with_user_of({"metadata": {"annotations": {USER: "alice@example.com"}}})
     assert told.with_user_of({}) == told.with_user_of(None) == told
     assert told.with_user_of({"metadata": {"annotations": {USER: ["a"]}}}) == told, "anybody may have written it"
-    assert (told.user_shown, named.user_shown) == ("alice", "alice@example.com (by the API server)")
-    assert Demand.from_text(named.to_text()) == named and "by_server" not in told.to_text()
+    assert (told.user_shown, named.user_shown) == ("alice", "alice@example.com (annotated)")
+    assert Demand.from_text(named.to_text()) == named and "annotated" not in told.to_text()
     same = dataclasses.replace(told, user="alice@example.com")
     runs = [Ran("team", "a", each, 3600.0, 7200.0) for each in (named, same)]
-    assert [(each.demand.by_server, each.jobs) for each in sum_up(runs, 9000.0)] == [(True, 1), (False, 1)]
+    assert [(each.demand.annotated, each.jobs) for each in sum_up(runs, 9000.0)] == [(True, 1), (False, 1)]

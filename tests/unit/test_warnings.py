@@ -1078,6 +1078,7 @@ def mounted(at: str, image: str = "ghcr.io/kubeflow/trainer/model-initializer:v2
             "data puts the model into a/model of data, and node mounts b of it",
         ),
         (mounted("/workspace", subPath="a"), mounted("/workspace", subPathExpr="$(JOB)"), ""),
+        (mounted("/workspace", subPathExpr="$(JOB)"), mounted("/workspace", subPath="b"), ""),
         (mounted("/workspace", subPath="a"), mounted("/inputs", subPath="a/model"), ""),
     ],
 )  # fmt: skip

@@ -105,6 +105,12 @@ def labels_of(document: Document | None) -> Document:
     return section(document, "metadata", "labels")
 
 
+def controller_of(document: Document | None) -> Document:
+    """Return the reference to the object whose controller has made another one; empty if it has none."""
+    owners = mappings(section(document, "metadata").get("ownerReferences"))
+    return next((owner for owner in owners if owner.get("controller")), {})
+
+
 def listed(value: Any) -> list[Any]:
     """Return a list; empty for any other value."""
     return value if isinstance(value, list) else []

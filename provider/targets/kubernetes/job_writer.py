@@ -17,7 +17,7 @@ from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, 
 from pulumi_trainer.provider.kubernetes.client.client import ApiError
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.terminal import print_line
-from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.values.accessors import controller_of, section
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.cluster import Cluster
 from pulumi_trainer.provider.targets.kubernetes.job_removal import JobRemoval
@@ -309,7 +309,7 @@ def check_foreign(
 ) -> None:
     """Raise Conflict if a job without a record cannot be adopted: it was created by hand or by another tool."""
     where = kind.where(submission.namespace, submission.name)
-    controller = next((o for o in found["metadata"].get("ownerReferences") or [] if o.get("controller")), None)
+    controller = controller_of(found)
     if controller:
         why = f"exists and belongs to {controller.get('kind')} {controller.get('name')}"
         raise Conflict(Problem(where, why, "give the TrainJob another name"))

@@ -75,11 +75,9 @@ def pod_warnings(jobset: Document, known: Queues) -> Iterator[Problem]:
 def _security_hint(pod: Pod) -> str:
     """Return what to do about a Pod that Pod Security refuses; hardening takes no access to the node away."""
     found = pod_security.host_access(pod)
-    return (
-        f"leave out of the runtime: {', '.join(found)}. Or ask for another level of the namespace"
-        if found
-        else _SECURITY
-    )
+    if not found:
+        return _SECURITY
+    return f"leave out of the runtime: {', '.join(found)}. Or ask for another level of the namespace"
 
 
 def exceeded_quotas(jobset: Document, known: Queues, *, used: bool = False) -> list[Exceeded]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.jobs.usage import USER
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.pod_security import WITHOUT_NODE
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
@@ -51,9 +52,7 @@ def render_policies(rules: JobRules, name: str, namespaces: Sequence[str] = ()) 
     documents = list[Document]()
     for kind, (suffix, validations) in kinds.items():
         if validations:
-            version = kind.api_version.rpartition("/")[2]
-            resource = {"apiGroups": [kind.group], "apiVersions": [version], "resources": [kind.plural]}
-            documents.append(_policy(f"{name}{suffix}", resource, validations, of_jobset=kind is JOBSET))
+            documents.append(_policy(f"{name}{suffix}", _changes_of(kind), validations, of_jobset=kind is JOBSET))
             documents.append(_binding(f"{name}{suffix}", rules, namespaces))
     return documents
 
@@ -63,18 +62,13 @@ def render_user_policy(name: str, namespaces: Sequence[str] = ()) -> list[Docume
 
     The JobSet of a TrainJob names nobody: its controller creates it, and the TrainJob has the user.
     """
-    rules = list[Document]()
-    for kind in (JOBSET, TRAIN_JOB):
-        version = kind.api_version.rpartition("/")[2]
-        resource = {"apiGroups": [kind.group], "apiVersions": [version], "resources": [kind.plural]}
-        rules.append({**resource, "operations": ["CREATE", "UPDATE"]})
     new = f"({_OF_TRAINJOB}) ? '' : request.userInfo.username"
     is_new, before = "request.operation == 'CREATE'", _annotation("oldObject", USER)
     expression = f"Object{{metadata: Object.metadata{{annotations: {{{_text(USER)}: variables.user}}}}}}"
     spec = {
         "failurePolicy": "Fail",
         "reinvocationPolicy": "Never",
-        "matchConstraints": {"resourceRules": rules},
+        "matchConstraints": {"resourceRules": [_changes_of(JOBSET), _changes_of(TRAIN_JOB)]},
         "matchConditions": [
             {"name": "new-or-renamed", "expression": f"{is_new} || {_annotation('object', USER)} != {before}"}
         ],
@@ -97,7 +91,14 @@ def rules_elsewhere(rules: JobRules) -> list[str]:
     return [name for name in ELSEWHERE if getattr(rules, name)]
 
 
-def _policy(name: str, resource: Document, validations: Sequence[Document], *, of_jobset: bool) -> Document:
+def _changes_of(kind: Kind) -> Document:
+    """Return the resource rule for what is created or updated of a kind."""
+    version = kind.api_version.rpartition("/")[2]
+    operations = ["CREATE", "UPDATE"]
+    return {"apiGroups": [kind.group], "apiVersions": [version], "resources": [kind.plural], "operations": operations}
+
+
+def _policy(name: str, changes: Document, validations: Sequence[Document], *, of_jobset: bool) -> Document:
     variables = {"labels": "has(object.metadata.labels) ? object.metadata.labels : {}"}
     variables |= {"queue": _label(QUEUE), "priority": _label(PRIORITY)}
     if of_jobset:
@@ -108,7 +109,7 @@ def _policy(name: str, resource: Document, validations: Sequence[Document], *, o
         "metadata": {"name": name},
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [{**resource, "operations": ["CREATE", "UPDATE"]}]},
+            "matchConstraints": {"resourceRules": [changes]},
             # What is there stays: its Pods cannot change but for their number.
             "matchConditions": [{"name": "new-or-moved", "expression": _moved(of_jobset=of_jobset)}],
             "variables": [dict(zip(("name", "expression"), each, strict=True)) for each in variables.items()],

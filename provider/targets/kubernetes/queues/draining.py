@@ -19,7 +19,7 @@ from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, several
 from pulumi_trainer.provider.kubernetes.hand_edits import restoring_patch, with_plugin_as_manager
-from pulumi_trainer.provider.kubernetes.values.accessors import text
+from pulumi_trainer.provider.kubernetes.values.accessors import controller_of, text
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, api_resource
 from pulumi_trainer.provider.kueue.objects import GROUP
@@ -272,7 +272,7 @@ def _queue_of(found: Document, name: str) -> Document | None:
 
 def _job_as_holder(found: Document) -> Holder:
     metadata, admission = found["metadata"], found["admission"]
-    owner = next((o for o in metadata.get("ownerReferences") or [] if o.get("controller")), None)
+    owner = controller_of(found)
     where = f"{metadata.get('namespace')}/{metadata['name']}"
     owner_name = where
     if owner:
