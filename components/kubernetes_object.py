@@ -152,7 +152,7 @@ class KubernetesObject(pulumi.ComponentResource):
         return made
 
     async def _force(self, at: Place, live: Mapping[str, Any], edits: list[HandEdit]) -> dict[str, str]:
-        return await force_annotation(at, live, edits)
+        return await force_annotation(at, live, taken_over=bool(edits))
 
     def _place(self, namespace: Any) -> Place:
         return self.resource.group, self.resource.kind, text(namespace), self.name

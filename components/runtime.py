@@ -48,6 +48,7 @@ class RuntimeArgs(ComponentArgs):
     labels: Mapping[str, pulumi.Input[str]] | None = None
     annotations: Mapping[str, pulumi.Input[str]] | None = None
     force: bool = False
+    adopt: bool = False
     target: Destination | None = None
 
     shipped = ComponentArgs.shipped | {"release", "catalog", "force"}
@@ -105,6 +106,7 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
             framework of `ml_policy`.
         annotations: Annotations of the runtime.
         force: Whether the runtime may be deleted while an unfinished TrainJob uses it; default: False.
+        adopt: Whether to take over an equal runtime of the cluster that belongs to no program (mode trainer); default: False.
         target: `Local(...)` or `Kubernetes(...)`; default: `trainer:target` of the stack, else Local.
         opts: Resource options.
     """
@@ -214,6 +216,7 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
                 component=urn,
                 trainer=trainer,
                 force=self._force,
+                adopt=bool(self._args.adopt),
             )
             options = pulumi.ResourceOptions(
                 parent=self,
@@ -272,6 +275,7 @@ class TrainingRuntime(ClusterTrainingRuntime):
             framework of `ml_policy`.
         annotations: Annotations of the runtime.
         force: Whether the runtime may be deleted while an unfinished TrainJob uses it; default: False.
+        adopt: Whether to take over an equal runtime of the cluster that belongs to no program (mode trainer); default: False.
         target: `Local(...)` or `Kubernetes(...)`; default: `trainer:target` of the stack, else Local.
         opts: Resource options.
     """

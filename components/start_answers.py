@@ -28,6 +28,7 @@ from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.admission.multikueue import cluster_queue_of
 from pulumi_trainer.provider.trainer.admission.warnings import Warning
 from pulumi_trainer.provider.trainer.admission.warnings.table import NEVER_START
+from pulumi_trainer.provider.trainer.kinds import kind_of
 
 _UNKNOWN = "it is not known whether it starts now: its queue, its priority or the Workloads are not known"
 
@@ -43,13 +44,26 @@ async def start_notes(plan: Plan, documents: Sequence[Document], expected_hours:
     """
     jobset, train_job = _objects(plan)
     never = any(isinstance(warning, Warning) and warning.code in NEVER_START for warning in plan.warnings)
-    if never or jobset is None or not isinstance(plan.namespace, str):
+    if (
+        never
+        or jobset is None
+        or not isinstance(plan.namespace, str)
+        or await _is_taken_over(plan, train_job or jobset)
+    ):
         return []
     jobset = {**jobset, "metadata": {**jobset["metadata"], "namespace": plan.namespace}}
     queues = await find_queues(documents, plan.target, plan.namespace, labels_of(train_job or jobset).get(QUEUE))
     sentence, slots = await _start(plan, jobset, train_job, queues) if plan.dispatch is None else ("", ())
     cost = await _cost(plan, jobset, train_job, queues, slots, expected_hours)
     return [f"{plan.name}: {each}" for each in (sentence, cost) if each]
+
+
+async def _is_taken_over(plan: Plan, main: Document) -> bool:
+    """Return whether a job exists already that the program adopts."""
+    if not plan.job.adopt or plan.target["kind"] != "kubernetes":
+        return False
+    found = await asyncio.to_thread(queries.find_object, plan.target, kind_of(main), str(plan.namespace), plan.name)
+    return found is not None
 
 
 async def _start(

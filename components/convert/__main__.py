@@ -9,16 +9,20 @@ import json
 import sys
 from typing import Any
 
-from pulumi_trainer.convert.conversion import convert
+from pulumi_trainer.convert.conversion import convert, take_over
 
 
 def main() -> None:
     """Answer one request."""
     request: dict[str, Any] = json.load(sys.stdin)
-    conversion = convert([(origin, document) for origin, document in request["documents"]])
+    documents = [(origin, document) for origin, document in request["documents"]]
+    if request.get("adopt"):
+        conversion = take_over(documents, request["runtimes"])
+    else:
+        conversion = convert(documents)
     answer = {
         "files": {
-            "Pulumi.yaml": conversion.project(request["name"]),
+            "Pulumi.yaml": conversion.project(request["name"], request.get("settings", {})),
             "__main__.py": conversion.source,
             **conversion.files,
         },

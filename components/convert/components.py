@@ -21,7 +21,6 @@ from pulumi_trainer.queues import checks, flavors, objects
 from pulumi_trainer.queues.arguments import CheckParameters, ResourceQuota, Spec
 from pulumi_trainer.queues.quotas import AdmissionCheckRule, FlavorQuotas, ResourceGroup
 from pulumi_trainer.runtime import ClusterTrainingRuntime, RuntimeArgs, TrainingRuntime
-from pulumi_trainer.runtimes import BUILT_IN
 from pulumi_trainer.trainjob import TrainJob
 
 Refer = Callable[[str, str, Any], Any]
@@ -87,7 +86,7 @@ def runtime_call(document: Document, refer: Refer) -> Call:  # noqa: ARG001  # a
 
 
 def train_job_call(document: Document, refer: Refer) -> Call:
-    """Return the call of TrainJob. Raises Invalid if its runtime is not known, and Untyped."""
+    """Return the call of TrainJob. Raises Untyped."""
     about, spec = section(document, "metadata"), section(document, "spec")
     namespace = text(about.get("namespace"))
     made: dict[str, Any] = {"runtime": _runtime(section(spec, "runtimeRef"), namespace, refer)}
@@ -115,13 +114,7 @@ def _runtime(reference: Document, namespace: str, refer: Refer) -> Any:
     kind, name = text(reference.get("kind")) or "ClusterTrainingRuntime", reference.get("name")
     if kind != "TrainingRuntime":
         namespace = ""
-    found = refer(kind, namespace, name)
-    if isinstance(found, Expression):
-        return found
-    if kind == "ClusterTrainingRuntime" and name in BUILT_IN.names():
-        return name
-    why = f"{kind} {name!r} is neither in the catalogue nor among the objects of the files that could be converted"
-    raise Invalid(Problem("spec.runtimeRef", why, "give the file with this runtime too"))
+    return refer(kind, namespace, name)
 
 
 def _trainer(document: Any) -> Call:

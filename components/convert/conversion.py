@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -11,13 +12,14 @@ from pulumi_trainer.convert.findings import Findings
 from pulumi_trainer.convert.jobsets import JobSetJob, compare_jobset, is_jobset, read_jobset
 from pulumi_trainer.convert.program import Key, Part, is_convertible, key_of, parts_of, write_project, write_source
 from pulumi_trainer.convert.proof import prove
-from pulumi_trainer.convert.v1_jobs import V1Job, read_v1_job, share_runtimes
+from pulumi_trainer.convert.v1_jobs import V1Job, read_v1_job
 from pulumi_trainer.convert.v1_pods import compare_pods
-from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, controller_of, place_of
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below, several
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, controller_of, name_of, place_of, without
 from pulumi_trainer.provider.trainer.admission.training_operator import is_job
 
 _NO_COMPONENT = "has no component in pulumi-trainer"
+_LEAVE = "leave it as it is, or write it in Python by hand"
 _KEEP = "keep applying it as before, or use a resource of pulumi-kubernetes"
 
 
@@ -44,22 +46,47 @@ class Conversion:
     results: list[Result]
     refused: list[Problem]
 
-    def project(self, name: str) -> str:
-        """Return the content of Pulumi.yaml."""
-        return write_project(name, has_trainer=self.has_trainer)
+    def project(self, name: str, settings: Mapping[str, str]) -> str:
+        """Return the content of Pulumi.yaml. settings: Further settings of the stack."""
+        return write_project(name, settings, has_trainer=self.has_trainer)
 
 
-def convert(documents: Iterable[tuple[str, Document]]) -> Conversion:
+def take_over(documents: Iterable[tuple[str, Document]], runtimes: Iterable[Document]) -> Conversion:
+    """Return the program that takes over objects of a cluster; objects that it would change are refused.
+
+    Args:
+        documents: Each with where it is, for messages.
+        runtimes: Runtimes of the cluster, which jobs may name if they are not among the documents.
+    """
+    given, known = [*documents], {key_of(each): each for each in runtimes}
+    left = list[Problem]()
+    while True:
+        found = convert(given, known, adopt=True)
+        changed = {each.title: each.differences for each in found.results if each.differences}
+        if not changed:
+            found.refused += left
+            return found
+        for title, differences in changed.items():
+            left.append(Problem(title, f"the program would change it: {several(differences)}", _LEAVE))
+        given = [each for each in given if _where(*each) not in changed]
+
+
+def convert(
+    documents: Iterable[tuple[str, Document]], runtimes: Mapping[Key, Document] | None = None, *, adopt: bool = False
+) -> Conversion:
     """Return the program for documents, compared with them.
 
     Args:
         documents: Each with where it is, for messages.
+        runtimes: Runtimes of the cluster, which jobs may name; default: none.
+        adopt: Whether the documents are objects of a cluster, which the program takes over.
     """
+    live = runtimes or {}
     refused, given = list[Problem](), list[tuple[str, Document]]()
     replaced: dict[str, V1Job | JobSetJob] = {}
     made_by_others = list[Result]()
     for origin, document in documents:
-        where = f"{origin}: {document['kind']} {'/'.join(filter(None, place_of(document)))}".strip()
+        where = _where(origin, document)
         owner = _controller_of(document)
         if owner:
             made_by_others.append(Result(where, notes=[f"is not in the program: {owner} makes it"]))
@@ -81,11 +108,27 @@ def convert(documents: Iterable[tuple[str, Document]]) -> Conversion:
     parts = parts_of(given, refused)
     for job in replaced.values():
         _add_comments(job, parts)
+    if adopt:
+        _adopt(parts, replaced.values(), has_trainer)
     files = dict[str, str]()
-    source = write_source(parts, refused, files)
-    declared = prove(source, files, parts)
+    source = write_source(parts, refused, files, live)
+    declared = prove(source, files, parts, {key[2]: each for key, each in live.items()})
     results = _results(parts, replaced, declared)
     return Conversion(source, files, has_trainer, [*results, *made_by_others], refused)
+
+
+def _where(origin: str, document: Document) -> str:
+    return f"{origin}: {document['kind']} {'/'.join(filter(None, place_of(document)))}".strip()
+
+
+def _adopt(parts: Iterable[Part], jobs: Iterable[V1Job | JobSetJob], has_trainer: bool) -> None:
+    """Let the program take over the objects of a cluster. The runtime of a JobSet is none of them, and stays in the program."""
+    made = {key_of(each.train_job) for each in jobs}
+    runtimes = {key_of(each.runtime) for each in jobs if each.runtime is not None}
+    for part in parts:
+        part.adopt = part.key not in runtimes
+        if has_trainer and part.key in made | runtimes:
+            part.mode = "jobset"
 
 
 def _controller_of(document: Document) -> str:
@@ -116,13 +159,24 @@ def _separate_names(
 
 def _replacements(replaced: Mapping[str, V1Job | JobSetJob]) -> list[tuple[str, Document]]:
     """Return the documents that take the place of jobs, each with where the job is."""
-    share_runtimes([job for job in replaced.values() if isinstance(job, V1Job)])
+    _share_runtimes(replaced.values())
     made = list[tuple[str, Document]]()
     for where, job in replaced.items():
         if job.runtime is not None and not any(each is job.runtime for _, each in made):
             made.append((where, job.runtime))
         made.append((where, job.train_job))
     return made
+
+
+def _share_runtimes(jobs: Iterable[V1Job | JobSetJob]) -> None:
+    """Let all jobs of a namespace whose runtimes are equal have one."""
+    shared: dict[str, Document] = {}
+    for job in jobs:
+        if job.runtime is None:
+            continue
+        key = json.dumps([without(job.runtime["metadata"], "name"), job.runtime["spec"]], sort_keys=True)
+        job.runtime = shared.setdefault(key, job.runtime)
+        job.train_job["spec"]["runtimeRef"]["name"] = name_of(job.runtime)
 
 
 def _add_comments(job: V1Job | JobSetJob, parts: Iterable[Part]) -> None:

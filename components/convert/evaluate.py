@@ -50,17 +50,20 @@ class Declared:
     problems: list[Problem] = field(default_factory=list)
 
 
-def evaluate(source: str, files: Mapping[str, str] | None = None) -> list[Declared]:
+def evaluate(
+    source: str, files: Mapping[str, str] | None = None, runtimes: Mapping[str, Document] | None = None
+) -> list[Declared]:
     """Return what the components of a program declare, ConfigMaps last.
 
     Args:
         files: Content of the files that the program reads, by their paths beside it; default: none.
+        runtimes: Runtimes of the cluster that jobs name, by their names; others are those of the catalogue. Default: none.
     """
     found, config_maps = list[Declared](), list[Document]()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        with _recording(found, loop), _placed(files or {}) as program, _without_kubernetes(config_maps):
+        with _recording(found, loop, runtimes or {}), _placed(files or {}) as program, _without_kubernetes(config_maps):
             given = {"__name__": "__main__", "__file__": program}
             exec(compile(source, "__main__.py", "exec"), given)  # noqa: S102  # the converter's own output
     finally:
@@ -87,7 +90,9 @@ def _without_kubernetes(config_maps: list[Document]) -> Any:
 
 
 @contextmanager
-def _recording(found: list[Declared], loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+def _recording(
+    found: list[Declared], loop: asyncio.AbstractEventLoop, runtimes: Mapping[str, Document]
+) -> Iterator[None]:
     def declare_runtime(self: Any, args: RuntimeArgs) -> None:
         self.plain, problems = runtime_document(self.kind, args)
         document = copy.deepcopy(self.plain)
@@ -108,7 +113,10 @@ def _recording(found: list[Declared], loop: asyncio.AbstractEventLoop) -> Iterat
 
     def declare_job(self: Any, args: TrainJobArgs) -> None:
         runtime: Any = args.runtime
-        document = from_catalogue(runtime)[0] if isinstance(runtime, str) else runtime.declared
+        if isinstance(runtime, str):
+            document = runtimes.get(runtime) or from_catalogue(runtime)[0]
+        else:
+            document = runtime.declared
         problems = _problems(self, args)
         if problems or not document:
             metadata = {"name": args.name, **_namespace(args.target)}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pulumi_trainer.convert.defaults import without_defaults
 from pulumi_trainer.convert.findings import Findings
 from pulumi_trainer.convert.proof import differences, render_jobset, shown
 from pulumi_trainer.convert.upgrade import PLACE, derived, hide_secrets
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, name_of, section, without
 from pulumi_trainer.provider.kueue.labels import QUEUE
-from pulumi_trainer.provider.trainer.admission.defaults import stored_jobset
+from pulumi_trainer.provider.trainer.admission.defaults import stored_jobset, with_job_defaults
 from pulumi_trainer.provider.trainer.kinds import JOBSET
 from pulumi_trainer.provider.trainer.releases import DEFAULT
 
@@ -21,7 +22,7 @@ class JobSetJob(Findings):
     """A JobSet and the documents that take its place."""
 
     document: Document
-    runtime: Document
+    runtime: Document | None
     train_job: Document
 
 
@@ -32,7 +33,7 @@ def is_jobset(document: Document) -> bool:
 
 def read_jobset(document: Document) -> JobSetJob:
     """Return a JobSet with the documents that take its place. Raises Invalid if it holds a secret in plain text."""
-    spec, notes = section(document, "spec"), list[str]()
+    spec, notes = section(without_defaults(document), "spec"), list[str]()
     hide_secrets(document, (), notes)
     own: Document = {"runtimeRef": {"kind": "TrainingRuntime", "name": name_of(document)}, "trainer": {}}
     if spec.get("suspend") and labels_of(document).get(QUEUE):
@@ -61,7 +62,7 @@ def _stored_spec(jobset: Document) -> Any:
         jobset = stored_jobset(jobset, DEFAULT)
     except Invalid:
         pass
-    return _without_empty(section(jobset, "spec"))
+    return _without_empty(section(with_job_defaults(jobset), "spec"))
 
 
 def _without_empty(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from pulumi_trainer.convert.typed import snake_case
 from pulumi_trainer.convert.upgrade import is_marked, upgraded
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, section, text
+from pulumi_trainer.runtimes import BUILT_IN
 
 _RESERVED = {"config", "pulumi", "trainer", "kubernetes", "Path", HERE, *dir(builtins)}
 _ORDER = [CONFIG_MAP, *QUEUES, *RUNTIMES, "TrainJob"]
@@ -47,6 +48,8 @@ class Part(Findings):
         origin: Where the document is, for messages.
         comments: Argument -> comments above it.
         is_grouped: Whether a component that declares several objects declares it.
+        adopt: Whether the program takes over the object, which is in a cluster.
+        mode: Mode of its target; empty: that of the project.
     """
 
     document: Document
@@ -54,6 +57,8 @@ class Part(Findings):
     comments: dict[str, list[str]] = field(default_factory=dict)
     call: Call | None = None
     is_grouped: bool = False
+    adopt: bool = False
+    mode: str = ""
 
     @property
     def key(self) -> Key:
@@ -109,11 +114,14 @@ def _depth(part: Part, parts: Mapping[Key, Part]) -> int:
     return depth
 
 
-def write_source(parts: list[Part], refused: list[Problem], files: dict[str, str]) -> str:
+def write_source(
+    parts: list[Part], refused: list[Problem], files: dict[str, str], runtimes: Container[Key] = ()
+) -> str:
     """Return the source of the program, and append what cannot be converted; such parts are removed from the list.
 
     Args:
         files: Is filled with the files that the program reads, by their paths.
+        runtimes: Runtimes of the cluster that jobs may name.
     """
     names = _Names(parts)
     groups = [_write_group(group, parts, names) for group in _groups(parts)]
@@ -125,13 +133,17 @@ def write_source(parts: list[Part], refused: list[Problem], files: dict[str, str
                 part.call = _config_map(part, names, files)
                 continue
             part.call = _with_place(component_call(part.document, names.refer), part, names)
+            _check_runtime(part, runtimes)
             _add_dependencies(part, parts, names)
         except TrainerError as error:
             refused += problems_below(f"{part.origin}: {part.key[0]}", error.problems)
             parts.remove(part)
     body = [_statement(variable, call, names) for variable, call in groups]
     body += [_statement(names.variable(part.key), part.call, names) for part in parts if part.call is not None]
-    head = ['"""Training jobs and queues, converted from YAML by `pulumi-trainer convert`."""\n\n']
+    origin = "converted from YAML by `pulumi-trainer convert`"
+    if any(part.adopt for part in parts):
+        origin = "taken over from a cluster by `pulumi-trainer import`"
+    head = [f'"""Training jobs and queues, {origin}."""\n\n']
     if files:
         head.append("from pathlib import Path\n\n")
     if names.has_secrets or names.has_dependencies:
@@ -143,10 +155,35 @@ def write_source(parts: list[Part], refused: list[Problem], files: dict[str, str
         head.append(f"{HERE} = Path(__file__).parent\n")
     if names.has_secrets:
         head.append("config = pulumi.Config()\n")
-    for namespace, variable in names.targets.items():
+    for (namespace, mode), variable in names.targets.items():
         if variable in names.used:
-            head.append(statement(variable, Call(_Kubernetes, {"namespace": namespace})))
+            head.append(statement(variable, Call(_Kubernetes, {"namespace": namespace, **_given(mode=mode)})))
     return "".join([*head, *body])
+
+
+def _given(**arguments: str) -> dict[str, str]:
+    """Return the arguments that are not empty."""
+    return {name: value for name, value in arguments.items() if value}
+
+
+def _check_runtime(part: Part, runtimes: Container[Key]) -> None:
+    """Raise Invalid if a TrainJob names a runtime that nothing has."""
+    if part.key[0] != "TrainJob" or part.call is None or isinstance(part.call.arguments["runtime"], Expression):
+        return
+    key = runtime_of(part.document)
+    if key in runtimes or (key[0] == "ClusterTrainingRuntime" and key[2] in BUILT_IN.names()):
+        return
+    why = f"{key[0]} {key[2]!r} is neither in the catalogue nor among the objects that could be converted"
+    raise Invalid(Problem("spec.runtimeRef", why, "give the file with this runtime too"))
+
+
+def runtime_of(train_job: Document) -> Key:
+    """Return the key of the runtime of a TrainJob."""
+    reference = section(train_job, "spec", "runtimeRef")
+    kind, namespace = text(reference.get("kind")) or "ClusterTrainingRuntime", ""
+    if kind == "TrainingRuntime":
+        namespace = text(section(train_job, "metadata").get("namespace"))
+    return kind, namespace, text(reference.get("name"))
 
 
 def _config_map(part: Part, names: _Names, files: dict[str, str]) -> Call:
@@ -163,9 +200,7 @@ def _add_dependencies(part: Part, parts: Iterable[Part], names: _Names) -> None:
     """Let a TrainJob depend on the ConfigMaps of the program that its Pods refer to."""
     if part.key[0] != "TrainJob" or part.call is None:
         return
-    namespace, reference = part.key[1], section(part.document, "spec", "runtimeRef")
-    kind = text(reference.get("kind")) or "ClusterTrainingRuntime"
-    runtime_key = (kind, namespace if kind == "TrainingRuntime" else "", reference.get("name"))
+    namespace, runtime_key = part.key[1], runtime_of(part.document)
     documents = [part.document, *(each.document for each in parts if each.key == runtime_key)]
     found = list[Expression]()
     for name in dict.fromkeys(named_config_maps(documents)):
@@ -195,13 +230,14 @@ class _Names:
 
     def __init__(self, parts: Iterable[Part]) -> None:
         self._taken = {*_RESERVED, *keyword.kwlist, *keyword.softkwlist}
-        self.targets: dict[str, str] = {}
+        self.targets: dict[tuple[str, str], str] = {}
+        """Namespace and mode -> variable."""
         self.has_secrets = self.has_dependencies = False
         self.used: set[str] = set()
         keys = [part.key for part in parts]
-        for namespace in dict.fromkeys(text(section(p.document, "metadata").get("namespace")) for p in parts):
-            if namespace:
-                self.targets[namespace] = self.new(namespace, "namespace")
+        for place in dict.fromkeys((text(section(p.document, "metadata").get("namespace")), p.mode) for p in parts):
+            if place[0]:
+                self.targets[place] = self.new("_".join(filter(None, place)), "namespace")
         self._variables = {key: self.new(key[2], _SUFFIXES.get(key[0], snake_case(key[0]))) for key in keys}
         self._written = set[Key]()
         self._members: dict[Key, tuple[str, Expression]] = {}
@@ -257,8 +293,11 @@ def _with_place(call: Call, part: Part, names: _Names) -> Call:
         call.first = f"{namespace}-{name}".strip("-")
         call.arguments.setdefault("name", name)
     if kind in ("TrainJob", "TrainingRuntime") and namespace:
-        names.used.add(names.targets[namespace])
-        call.arguments["target"] = Expression(names.targets[namespace])
+        variable = names.targets[namespace, part.mode]
+        names.used.add(variable)
+        call.arguments["target"] = Expression(variable)
+    if part.adopt:
+        call.arguments["adopt"] = True
     trainer = call.arguments.get("trainer")
     if isinstance(trainer, Call):
         names.has_secrets |= _read_secrets(trainer)
@@ -300,6 +339,8 @@ def _write_group(group: Group, parts: Iterable[Part], names: _Names) -> tuple[st
     for part in parts:
         if id(part.document) in members:
             part.is_grouped = True
+            if part.adopt:
+                group.call.arguments["adopt"] = True
             names.add_member(part.key, variable, expressions.get(id(part.document)))
     return variable, group.call
 
@@ -310,9 +351,14 @@ def _statement(variable: str, call: Call, names: _Names) -> str:
     return statement(variable, call)
 
 
-def write_project(name: str, *, has_trainer: bool) -> str:
-    """Return the content of Pulumi.yaml. has_trainer: Whether the cluster has Kubeflow Trainer, as the files are for it."""
+def write_project(name: str, settings: Mapping[str, str], *, has_trainer: bool) -> str:
+    """Return the content of Pulumi.yaml.
+
+    Args:
+        settings: Further settings of the stack, such as `trainer:context`.
+        has_trainer: Whether the cluster has Kubeflow Trainer, as the objects are for it.
+    """
     config = {"trainer:target": "kubernetes"}
     if has_trainer:
         config["trainer:mode"] = "trainer"
-    return pulumi_yaml(name, "Training jobs and queues, converted from YAML", config)
+    return pulumi_yaml(name, "Training jobs and queues", {**config, **settings})

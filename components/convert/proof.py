@@ -20,13 +20,16 @@ TRAINER_ADDED = "spec.trainer {} is added: with it nodes get the variables of th
 LABEL_ADDED = f"the label {FRAMEWORK} is added: it names what starts the code of users"
 
 
-def prove(source: str, files: Mapping[str, str], parts: list[Part]) -> dict[Key, Declared]:
+def prove(
+    source: str, files: Mapping[str, str], parts: list[Part], runtimes: Mapping[str, Document]
+) -> dict[Key, Declared]:
     """Run a program, and note at each part how the declared document differs. Returns the declared documents by their keys.
 
     Args:
         files: Content of the files that the program reads, by their paths.
+        runtimes: Runtimes of the cluster that jobs name.
     """
-    declared = {key_of(each.document): each for each in evaluate(source, files)}
+    declared = {key_of(each.document): each for each in evaluate(source, files, runtimes)}
     for part in parts:
         each = declared.get(part.key)
         if each is None:
@@ -46,7 +49,7 @@ def _compare(part: Part, made: Document) -> None:
     elif new_refusal:
         part.differences.append(f"the API server refuses it: {new_refusal}")
     for path, before, after in differences(wanted, found):
-        if (path, before, after) == ("spec.trainer", None, {}):
+        if (path, before, after) == ("spec.trainer", None, {}) and not part.adopt:
             part.notes.append(TRAINER_ADDED)
         elif path in (f"metadata.labels.{FRAMEWORK}", "metadata.labels") and before is None:
             part.notes.append(LABEL_ADDED)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pulumi_trainer.args import plaintext_secrets
+from pulumi_trainer.convert.defaults import without_defaults
 from pulumi_trainer.convert.python_source import marker
 from pulumi_trainer.plan.runtime_ref import API_VERSION
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
@@ -67,7 +68,7 @@ def upgraded(document: Document, notes: list[str]) -> Document:
         if made["kind"].endswith("Runtime") and torch.pop(name, None) is not None:
             notes.append(f"mlPolicy.torch.{name}, which Trainer has removed, is left out: {instead}")
     hide_secrets(made, mappings(section(made, "spec", "trainer").get("env")), notes)
-    return made
+    return without_defaults(made)
 
 
 def derived(kind: str, document: Document, metadata: Iterable[str]) -> Document:

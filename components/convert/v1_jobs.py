@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -389,14 +388,3 @@ def _start_ssh_server(job: V1Job, role: Role) -> None:
     if job.document["apiVersion"] != MPI_OPERATOR:
         why = "Training Operator reaches them by kubectl exec"
         job.notes.append(f"mpirun reaches workers by SSH, so their image has to have an SSH server; {why}")
-
-
-def share_runtimes(jobs: list[V1Job]) -> None:
-    """Let all jobs of a namespace whose runtimes are equal have one."""
-    shared: dict[str, Document] = {}
-    for job in jobs:
-        if job.runtime is None:
-            continue
-        key = json.dumps([without(job.runtime["metadata"], "name"), job.runtime["spec"]], sort_keys=True)
-        job.runtime = shared.setdefault(key, job.runtime)
-        job.train_job["spec"]["runtimeRef"]["name"] = name_of(job.runtime)

@@ -21,7 +21,9 @@ class ComponentArgs(Args):
     resource_name: str = positional(kw_only=False)
     opts: pulumi.ResourceOptions | None = None
 
-    shipped = frozenset({"resource_name", "name", "namespace", "labels", "annotations", "target", "drift", "opts"})
+    shipped = frozenset(
+        {"resource_name", "name", "namespace", "labels", "annotations", "target", "drift", "adopt", "opts"}
+    )
     free = frozenset({"resource_name", "target", "opts"})
 
 

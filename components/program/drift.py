@@ -19,15 +19,16 @@ PATCH_FORCE = "pulumi.com/patchForce"
 stack may make it at the same time."""
 
 
-async def force_annotation(place: Place, live: Mapping[str, Any], edits: Sequence[HandEdit]) -> dict[str, str]:
-    """Return the annotation for an object that was changed by hand; an object that has it keeps it.
+async def force_annotation(place: Place, live: Mapping[str, Any], *, taken_over: bool) -> dict[str, str]:
+    """Return the annotation for an object whose fields others have set, by hand or before it was adopted; an object that has it
+    keeps it.
 
     Args:
         live: Metadata of this stack's object in the cluster; empty if not found.
-        edits: What is put back.
+        taken_over: Whether fields are taken over now.
     """
     recorded = section((await session.current().object_owner()).recorded.get(place, {}), "metadata")
-    if edits or any(PATCH_FORCE in section(each, "annotations") for each in (live, recorded)):
+    if taken_over or any(PATCH_FORCE in section(each, "annotations") for each in (live, recorded)):
         return {PATCH_FORCE: "true"}
     return {}
 

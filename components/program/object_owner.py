@@ -97,8 +97,12 @@ class ObjectOwner:
             return NAMESAKE
         return f"the stack {other}"
 
-    def foreign_object(self, kind: Kind, metadata: Mapping[str, Any]) -> tuple[str, str]:
-        """Return why an object that has the name of a new one cannot be taken, and what to do."""
+    def foreign_object(self, kind: Kind, metadata: Mapping[str, Any], *, may_adopt: bool = False) -> tuple[str, str]:
+        """Return why an object that has the name of a new one cannot be taken, and what to do.
+
+        Args:
+            may_adopt: Whether the component has the argument `adopt`, which takes over what belongs to no stack.
+        """
         maker, namespace = mark_of(metadata), text(metadata.get("namespace"))
         belongs = "was not created by this stack"
         if maker:
@@ -111,6 +115,8 @@ class ObjectOwner:
         if maker == self.name:  # kubectl does not become the manager of a value that it does not change
             take = f"kubectl annotate {place} {MADE_BY}- && {take}"
         why = f"{kind.kind} {metadata['name']} exists since {metadata.get('creationTimestamp')} and {belongs}"
+        if may_adopt and not maker:
+            return why, "choose another name, or take it over with adopt=True"
         return why, f"choose another name, or give it to this stack: {take}"
 
 

@@ -180,6 +180,7 @@ class Spec(QueueArgs, ComponentArgs):
     name: str | None = None
     target: Kubernetes | None = None
     drift: Drift | None = None
+    adopt: bool = False
 
     def check(self) -> list[Problem]:
         found = super().check()

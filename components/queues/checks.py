@@ -50,6 +50,7 @@ class ProvisioningRequestConfig(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
         opts: Resource options.
     """
 
@@ -90,6 +91,7 @@ class MultiKueueCluster(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
         opts: Resource options.
     """
 
@@ -120,6 +122,7 @@ class MultiKueueConfig(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
         opts: Resource options.
     """
 
@@ -177,6 +180,7 @@ class AdmissionCheck(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
         opts: Resource options.
     """
 

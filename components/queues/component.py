@@ -24,13 +24,16 @@ from pulumi_trainer.kubernetes_object import PluginResource
 from pulumi_trainer.plan.outputs import Resolved, resolve, restore_outputs
 from pulumi_trainer.program import dependencies, messages, session, targets
 from pulumi_trainer.program.drift import Drift, force_annotation, review_edits
+from pulumi_trainer.program.object_owner import mark_of
 from pulumi_trainer.program.removals import jobs_of
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.jobs.submission import ANYTHING, MAIN, Work
-from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit, restoration
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.errors import Problem, several
+from pulumi_trainer.provider.kubernetes.hand_edits import ADOPTED, HandEdit, differences, restoration
 from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kueue.admission_review import review
 from pulumi_trainer.provider.kueue.api_resources import api_resource
 from pulumi_trainer.provider.kueue.object_checks import conflicts, immutable_changes, refusals
 from pulumi_trainer.provider.kueue.objects import (
@@ -86,6 +89,8 @@ class QueueObject(pulumi.ComponentResource):
 
     kind: ClassVar[str]
     misnamed: list[Problem]
+    adopted = False
+    """Whether the object in the cluster belongs to no stack and is taken over."""
 
     def construct(self, args: Any) -> None:
         """Check the arguments, register the component, and create the object once its values are known."""
@@ -208,6 +213,7 @@ class QueueObject(pulumi.ComponentResource):
             if self.settled is None:
                 served = await self._set.served[self.cluster]
                 wrong = await self._set.name_conflicts(self, self.connection, served)
+                self._set.show_taken_over()
                 if wrong:
                     self._refuse(wrong)
                     return None
@@ -222,7 +228,7 @@ class QueueObject(pulumi.ComponentResource):
             "annotations": {
                 **older["metadata"].get("annotations", {}),
                 MADE_BY: self.mark,
-                **await force_annotation(at, self.live, self.edits),
+                **await force_annotation(at, self.live, taken_over=bool(self.edits) or self.adopted),
                 **self._deletion_annotations(),
             },
         }
@@ -233,7 +239,9 @@ class QueueObject(pulumi.ComponentResource):
         document = restore_outputs(older, resolved.unknown)
         made = _Object(self.pulumi_resource_name, document, options)
         kind = api_resource(self.kind, self.version)
-        restored = restoration(self.edits, document)
+        restored: Mapping[str, Any] = ADOPTED
+        if not self.adopted:
+            restored = restoration(self.edits, document)
         session.current().guard(made, kind, document["metadata"], self.connection, restored)
         return made
 
@@ -357,6 +365,7 @@ class _Set:
     wrong: bool = False
     checked: int = 0
     served: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
+    taken_over: list[str] = field(default_factory=list)
 
     def refuse(self, wrong: Iterable[Problem]) -> None:
         """Report problems, and create no further objects."""
@@ -388,6 +397,7 @@ class _Set:
                 name_problems = await self.name_conflicts(member, first.connection, served)
                 if name_problems:
                     member._refuse(name_problems)
+        self.show_taken_over()
         wrong = await self._undeletable_queues(first, _version("ClusterQueue", served))
         wrong += await self._transferred_objects(first, served)
         if wrong:
@@ -466,11 +476,35 @@ class _Set:
                 continue
             of = api_resource(member.kind, version)
             if not await asyncio.to_thread(owner.owns, connection, of, found):
-                return [Problem("name", *owner.foreign_object(of, found))]
+                if not member._args.adopt or mark_of(found):
+                    return [Problem("name", *owner.foreign_object(of, found, may_adopt=True))]
+                return self._adopt(member, each, of)
             member.live = found
             wrong = [*immutable_changes(member.document, each, served or VERSIONS)]
             return member._with_argument_paths(wrong or await self._review_edits(member, each, connection, version))
         return []
+
+    def _adopt(self, member: QueueObject, live: Mapping[str, Any], kind: Kind) -> list[Problem]:
+        """Take over an object that belongs to no stack; return a problem if it is not what the program describes."""
+        stored = review({**with_canonical_quantities(member.document)}).stored or member.document
+        wanted, _ = at_version(stored, kind.api_version.rpartition("/")[2])
+        metadata = live["metadata"]
+        where = kind.where(text(metadata.get("namespace")), metadata["name"])
+        found = differences(live, wanted)
+        if found:
+            hint = "write the values of the cluster into the program, or change the object first"
+            return [
+                Problem("adopt", f"{where} is not taken over, as the program would change it: {several(found)}", hint)
+            ]
+        member.live, member.adopted = metadata, True
+        self.taken_over.append(where)
+        return []
+
+    def show_taken_over(self) -> None:
+        """Say which objects of the cluster are taken over."""
+        if self.taken_over:
+            messages.info(f"exist already and are taken over as they are: {several(self.taken_over)}")
+            self.taken_over.clear()
 
     async def _review_edits(
         self, member: QueueObject, live: Mapping[str, Any], connection: Any, version: str

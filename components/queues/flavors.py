@@ -36,6 +36,7 @@ class Topology(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
         opts: Resource options.
     """
 
@@ -73,6 +74,7 @@ class ResourceFlavor(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
         opts: Resource options.
     """
 

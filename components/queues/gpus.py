@@ -70,6 +70,7 @@ class GpuQueuesArgs(ComponentArgs):
     on_delete: Literal["refuse", "drain"] = "refuse"
     drain_seconds: float = 300
     drift: Drift | None = None
+    adopt: bool = False
     name: str | None = None
     target: Kubernetes | None = None
 
@@ -110,6 +111,7 @@ class GpuQueues(Composed):
             `drain`.
         drain_seconds: Seconds until jobs that still use quota stop the deletion with `drain`; default: 300.
         drift: What an update does with objects that were changed by hand, as for `ClusterQueue`.
+        adopt: Whether to take over equal objects of the cluster that belong to no stack; default: False.
         name: Name of the cohort and start of other names; default: the resource's name.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         opts: Resource options.
@@ -166,7 +168,7 @@ class GpuQueues(Composed):
             protect=self._opts.protect,
             retain_on_delete=self._opts.retain_on_delete,
         )
-        common: dict[str, Any] = {"target": args.target, "drift": args.drift, "opts": own}
+        common: dict[str, Any] = {"target": args.target, "drift": args.drift, "adopt": args.adopt, "opts": own}
         self.making = True
         self.cohort = _cohort(cohort, name, common)
         self.topology = _topology(topology, name, common)
@@ -256,7 +258,7 @@ class GpuQueues(Composed):
 
     def argument(self, kind: str, name: str, path: str) -> str:
         """Return the argument that sets an argument of one of the objects."""
-        if path.partition(".")[0] in ("target", "on_delete", "drain_seconds", "drift"):
+        if path.partition(".")[0] in ("target", "on_delete", "drain_seconds", "drift", "adopt"):
             return path
         match kind:
             case "Topology" if path.startswith("levels"):

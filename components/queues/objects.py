@@ -45,6 +45,7 @@ class Cohort(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
         opts: Resource options.
     """
 
@@ -127,6 +128,7 @@ class ClusterQueue(QueueObject):
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
             leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
         opts: Resource options.
     """
 
@@ -201,6 +203,7 @@ class LocalQueue(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
         opts: Resource options.
     """
 
@@ -230,6 +233,7 @@ class WorkloadPriorityClass(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
         opts: Resource options.
     """
 

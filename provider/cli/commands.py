@@ -447,6 +447,25 @@ def _convert(given: Given) -> int:
     return convert.convert(given.files, given.output, force=given.force)
 
 
+@command(
+    "import", "Write a Pulumi project that takes over what a cluster has, for example `import -A --context prod -o prod`.",
+    option("objects", metavar="KIND/NAME", nargs="*",
+            help="Take over only these objects, for example clusterqueue/nlp. Default: all."),
+    option("-n", "--namespace", default="",
+            help="Take over only the jobs, runtimes and LocalQueues of this namespace. Default: that of the context."),
+    CONTEXT, KUBECONFIG, flag("-A", "--all-namespaces", dest="everywhere",
+            help="Take over all namespaces, and the queues and runtimes of the cluster."),
+    option("-o", "--output", metavar="DIR", type=Path, default=Path("imported"),
+            help="Folder of the project, which has none yet, for example prod; - prints the program. Default: imported."),
+    more="It changes nothing in the cluster. Exit code: 0 all objects are in the program, 1 some are not, 2 none is.",
+)  # fmt: skip
+def _import(given: Given) -> int:
+    from pulumi_trainer.provider.cli import import_cluster
+
+    where = Where("", given.namespace, given.context, given.kubeconfig, given.everywhere)
+    return import_cluster.import_cluster(where, given.objects, given.output)
+
+
 _CONDITIONS = ("never", "preempts", "budget", "refused", "warning")
 
 

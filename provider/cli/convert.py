@@ -37,12 +37,12 @@ def convert(files: list[str], folder: Path, *, force: bool) -> int:
     """
     try:
         read = [(str(each), each.content) for each in _read(files)]
-        answer = _converted(read, project_name(folder))
+        answer = run_converter({"documents": read, "name": project_name(folder)})
         if not answer["objects"]:
-            _print_refused(answer["refused"])
+            print_refused(answer["refused"])
             raise Invalid(Problem(", ".join(files), "contain nothing that can be converted"))
-        contents = {**answer["files"], "requirements.txt": f"{requirement('kubernetes')}\n"}
-        _write(folder, contents, force=force)
+        hint = "give another folder with -o, or replace them with --force"
+        write_files(folder, answer["files"], hint, force=force)
     except Invalid as error:
         print_line(f"error: {error}", error=True)
         return UNUSABLE
@@ -67,14 +67,18 @@ def _refuse_helm(file: Path) -> None:
                 raise Invalid(Problem(f"{file}, line {number}", "is a template of Helm", hint))
 
 
-def _converted(read: list[tuple[str, Any]], name: str) -> dict[str, Any]:
+def run_converter(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer of the converter, a process of its own as it loads Pulumi; it runs in an empty folder, from which Python
     cannot import anything.
     """
-    request = json.dumps({"documents": read, "name": name})
     with tempfile.TemporaryDirectory() as empty:
         done = subprocess.run(
-            [sys.executable, "-m", _CONVERTER], input=request, capture_output=True, text=True, cwd=empty, check=False
+            [sys.executable, "-m", _CONVERTER],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            cwd=empty,
+            check=False,
         )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
@@ -83,12 +87,17 @@ def _converted(read: list[tuple[str, Any]], name: str) -> dict[str, Any]:
     return answer
 
 
-def _write(folder: Path, contents: Mapping[str, str], *, force: bool) -> None:
-    """Write the files of the project. A link in the place of one is replaced, not followed. Raises Invalid."""
+def write_files(folder: Path, files: Mapping[str, str], hint: str, *, force: bool = False) -> None:
+    """Write the files of the project. A link in the place of one is replaced, not followed. Raises Invalid.
+
+    Args:
+        hint: What to do if the folder has one of the files, and `force` is not given.
+    """
+    contents = {**files, "requirements.txt": f"{requirement('kubernetes')}\n"}
     taken = [name for name in contents if os.path.lexists(folder / name)]
     if taken and not force:
         why = f"already has {', '.join(taken)}; no file was written"
-        raise Invalid(Problem(str(folder), why, "give another folder with -o, or replace them with --force"))
+        raise Invalid(Problem(str(folder), why, hint))
     for name in contents:  # the converter has checked the names
         if ".." in Path(name).parts or Path(name).is_absolute():
             raise Invalid(Problem(name, "leads out of the folder of the project"))
@@ -123,10 +132,11 @@ def _print_summary(folder: Path, answer: Mapping[str, Any]) -> int:
             print_line(f"    {plain(note)}")
     if answer["refused"]:
         code = DIFFERENT
-        _print_refused(answer["refused"])
+        print_refused(answer["refused"])
     return code
 
 
-def _print_refused(refused: Iterable[str]) -> None:
+def print_refused(refused: Iterable[str]) -> None:
+    """Print what is not in the program."""
     for problem in refused:
         print_line(f"not converted: {plain(problem)}", error=True)

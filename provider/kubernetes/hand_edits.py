@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import several
-from pulumi_trainer.provider.kubernetes.values.accessors import mappings, only, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, only, section, text, without
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import plural
 
@@ -22,6 +22,8 @@ _PLUGIN = "pulumi-kubernetes"
 _LONGEST = 60
 """Characters of a value in a message."""
 Path = tuple[str, ...]
+ADOPTED: Mapping[str, Any] = {"set": {}, "removed": [], "adopted": True}
+"""As a `restoration`: nothing is changed, but pulumi-kubernetes becomes the manager of the object's spec."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,20 @@ def find_edits(applied: Mapping[str, Any], live: Mapping[str, Any], wanted: Mapp
         if manager and not known and not first_unknown(before):
             found[path] = HandEdit(path, manager, [*_differences(before, now, _shown_path(path))])
     return [*found.values()]
+
+
+def differences(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Return what a program would change in an object.
+
+    Args:
+        wanted: The object that the program describes, with the defaults of the server.
+    """
+    lines = list[str]()
+    live = {**live, "spec": live.get("spec") or {}}
+    for path, now, own in _changed(_body(live, wanted), _body(wanted, wanted), ()):
+        if not first_unknown(own):
+            lines += _differences(now, own, _shown_path(path))
+    return lines
 
 
 def edits_text(edits: Sequence[HandEdit]) -> str:
@@ -122,6 +138,29 @@ def with_plugin_as_manager(entries: Sequence[Mapping[str, Any]], manager: str) -
             kept[at] = {**entry, "fieldsV1": fields}
             return kept
     return [*entries]
+
+
+def with_sole_manager(entries: Sequence[Mapping[str, Any]], manager: str = _PLUGIN) -> list[Mapping[str, Any]]:
+    """Return managedFields in which one manager alone has what others have set outside of metadata and status.
+
+    Args:
+        manager: How its name begins; it has applied the object.
+    """
+    own = [
+        each for each in entries if text(each.get("manager")).startswith(manager) and each.get("operation") == "Apply"
+    ]
+    if not own:
+        return [*entries]
+    fields, kept = own[0].get("fieldsV1"), list[Mapping[str, Any]]()
+    for entry in entries:
+        if entry is own[0] or entry.get("subresource"):
+            kept.append(entry)
+            continue
+        taken = section(entry.get("fieldsV1"))
+        fields = _merged(fields, without(taken, "f:metadata"))
+        if "f:metadata" in taken:
+            kept.append({**entry, "fieldsV1": only(taken, ["f:metadata"])})
+    return [{**entry, "fieldsV1": fields} if entry is own[0] else entry for entry in kept]
 
 
 def _merged(one: Any, other: Any) -> dict[str, Any]:

@@ -53,9 +53,11 @@ class RuntimeInputs(_Runtime, Inputs):
 
     Attributes:
         trainer: Version of Trainer whose rules its jobs follow.
+        adopt: Whether an equal runtime that belongs to no program is taken over.
     """
 
     trainer: str = ""
+    adopt: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,12 +151,14 @@ def _check(olds: RuntimeInputs | None, news: RuntimeInputs, connect: ConnectClus
     if target is None:
         return Checked(inputs)
     try:
-        connect(target).runtimes.check(inputs.document, inputs.owner, target.get("sweep"))
+        since = connect(target).runtimes.check(inputs.document, inputs.owner, target.get("sweep"), adopt=inputs.adopt)
     except Conflict as refused:
         return Checked(inputs, (str(refused),))
     except TrainerError:
-        pass
-    return Checked(inputs)
+        return Checked(inputs)
+    if not since:
+        return Checked(inputs)
+    return Checked(inputs, notes=(f"{inputs.where} exists since {since} and is taken over as it is",))
 
 
 def _check_edits(olds: RuntimeInputs, inputs: RuntimeInputs, connect: ConnectCluster) -> Checked[RuntimeInputs]:
@@ -188,7 +192,8 @@ def changed_by_others(paths: Sequence[str]) -> str:
 
 
 def _apply(inputs: RuntimeInputs, connect: ConnectCluster) -> RuntimeOutputs:
-    uid = connect(inputs.target).runtimes.apply(inputs.document, inputs.owner, inputs.target.get("sweep", ""))
+    runtimes, sweep = connect(inputs.target).runtimes, inputs.target.get("sweep", "")
+    uid = runtimes.apply(inputs.document, inputs.owner, sweep, adopt=inputs.adopt)
     return RuntimeOutputs.of(inputs, target=inputs.location, uid=uid)
 
 

@@ -74,7 +74,7 @@ for gang in (
     trainer.KAIPolicy(queue="research"),
 ):
     trainer.ClusterTrainingRuntime("gang", pod_group_policy=gang, template=template)
-released = trainer.ClusterTrainingRuntime("torch-distributed", release="2.3.0")
+released = trainer.ClusterTrainingRuntime("torch-distributed", release="2.3.0", adopt=True)
 catalog = trainer.RuntimeCatalog.from_dir("runtimes")
 channel = trainer.RuntimeChannel("stable", release="torch-team@1.0.0", catalog=catalog)
 
@@ -130,7 +130,9 @@ shared = trainer.ClusterQueue(
 )
 queue = trainer.LocalQueue("team", cluster_queue=shared, namespace="team")
 urgent = trainer.WorkloadPriorityClass("urgent", value=1000, description="Before all others")
-gpus = trainer.GpuQueues("gpus", teams={"nlp": 16, "vision": trainer.Team(gpus=8, borrowing=4)}, target=cluster)
+gpus = trainer.GpuQueues(
+    "gpus", teams={"nlp": 16, "vision": trainer.Team(gpus=8, borrowing=4)}, target=cluster, adopt=True
+)
 trainer.NetworkPolicy("alone", job="train", egress=[trainer.Egress(cidr="10.0.0.0/8", ports=[443], protocol="TCP")])
 trainer.CoschedulingPodGroup("four", min_member=4, min_resources={"nvidia.com/gpu": 32})
 trainer.VolcanoPodGroup("three", min_member=3, min_task_member={"node": 3}, queue="research")

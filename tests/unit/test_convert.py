@@ -367,7 +367,7 @@ def test_a_pytorch_job_without_more_uses_the_runtime_of_the_catalogue() -> None:
     found = converted(yaml.safe_dump(job))
     assert 'runtime="torch-distributed"' in found.source and "TrainingRuntime" not in found.source
     assert '"MASTER_ADDR", "value": "job-node-0-0.job"' in found.source
-    assert "trainer:mode" not in found.project("x")
+    assert "trainer:mode" not in found.project("x", {})
 
 
 def test_a_pytorch_job_keeps_its_pods() -> None:
@@ -506,8 +506,11 @@ spec:
   cohort: team
   namespaceSelector: {matchLabels: {team: a}}
   queueingStrategy: StrictFIFO
-  flavorFungibility: {whenCanBorrow: Borrow, whenCanPreempt: TryNextFlavor}
-  preemption: {withinClusterQueue: LowerPriority, borrowWithinCohort: {policy: LowerPriority, maxPriorityThreshold: 100}}
+  flavorFungibility: {whenCanBorrow: Borrow, whenCanPreempt: Preempt}
+  preemption:
+    withinClusterQueue: LowerPriority
+    reclaimWithinCohort: Any
+    borrowWithinCohort: {policy: LowerPriority, maxPriorityThreshold: 100}
   admissionChecks: [more]
   fairSharing: {weight: "2"}
   resourceGroups:
@@ -545,7 +548,7 @@ def test_all_kinds_of_kueue() -> None:
     assert not found.refused and [result.differences for result in found.results] == [[]] * 12, found.results
     for text in (
         "topology=racks", "cohort=team", "admission_checks=[more", "flavor=a100", "cluster_queue=team_a", "parent=all",
-        "queue=team_a", "priority=high", 'when_can_borrow="MayStopSearch"', 'namespace_selector={"match_labels": {"team": "a"}}',
+        "queue=team_a", "priority=high", 'when_can_preempt="MayStopSearch"', 'namespace_selector={"match_labels": {"team": "a"}}',
     ):  # fmt: skip
         assert text in found.source, found.source
 

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from pulumi_trainer.program import drift
 from pulumi_trainer.provider.kubernetes.hand_edits import (
+    differences,
     edits_text,
     find_edits,
     restoration,
     restoring_patch,
     with_plugin_as_manager,
+    with_sole_manager,
 )
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE
@@ -162,3 +164,23 @@ def test_labels_concern_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_was_put_back_is_no_change_though_a_refresh_has_taken_it_into_the_state() -> None:
     refreshed = {**APPLIED, "spec": {**APPLIED["spec"], "stopPolicy": "Hold", "fairSharing": {"weight": "2"}}}
     assert find_edits(refreshed, live({}, manager("pulumi-kubernetes-1a2b", "stopPolicy")), WANTED) == []
+
+
+def test_what_a_program_would_change_in_an_object_that_it_takes_over() -> None:
+    assert differences(live({}), {**WANTED, "spec": APPLIED["spec"]}) == []
+    assert differences(live({"stopPolicy": "Hold"}), WANTED) == ["stopPolicy Hold -> nothing"]
+    assert differences(live({"cohortName": "others"}), APPLIED) == ["cohortName others -> gpus"]
+    assert differences(live({}, labels={}), APPLIED) == ["team nothing -> rl"]
+    assert differences({"metadata": {}}, {"metadata": {}, "spec": {}}) == []  # kubectl may leave an empty spec out
+    assert differences(live({}), {**APPLIED, "spec": {**APPLIED["spec"], "stopPolicy": Unknown("x")}}) == []
+
+
+def test_one_manager_alone_has_the_spec_of_an_adopted_object() -> None:
+    """An apply removes only fields that its own manager has; labels of others stay with them."""
+    plugin, kueue = manager("pulumi-kubernetes-1", "cohortName"), manager("kueue", "x", subresource="status")
+    kubectl = manager("kubectl-client-side-apply", "cohortName", "stopPolicy")
+    kubectl["fieldsV1"]["f:metadata"] = {"f:labels": {}}
+    made = with_sole_manager([kubectl, kueue, plugin])
+    assert made[0]["fieldsV1"] == {"f:metadata": {"f:labels": {}}} and made[1] == kueue
+    assert made[2]["fieldsV1"]["f:spec"] == {"f:cohortName": {}, "f:stopPolicy": {}}
+    assert with_sole_manager([kubectl]) == [kubectl]

@@ -33,6 +33,7 @@ from pulumi_trainer.provider.cli import (
     documents,
     exporter,
     formats,
+    import_cluster,
     job_status,
     logs,
     new_project,
@@ -68,7 +69,7 @@ from pulumi_trainer.provider.service import jobs, reach, stack
 from pulumi_trainer.provider.service.logs import Selection, print_note
 from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.service.trust import kubeconfig_check
-from pulumi_trainer.provider.targets.kubernetes.observe import job_metrics, job_starts, job_usage, listing
+from pulumi_trainer.provider.targets.kubernetes.observe import importable, job_metrics, job_starts, job_usage, listing
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from pulumi_trainer.provider.trainer.admission.warnings import Severities
 from pulumi_trainer.provider.trainer.catalog import registry
@@ -274,9 +275,20 @@ def _init(patch: Patch, _: str) -> None:
 def _convert(patch: Patch, _: str) -> None:
     objects = [{"title": HOSTILE, "notes": [HOSTILE], "differences": [HOSTILE]}]
     patch.setattr(convert, "_read", lambda _: [])
-    patch.setattr(convert, "_converted", lambda *_: {"files": {}, "objects": objects, "refused": [HOSTILE]})
-    patch.setattr(convert, "_write", lambda *_, **__: None)
+    patch.setattr(convert, "run_converter", lambda *_: {"files": {}, "objects": objects, "refused": [HOSTILE]})
+    patch.setattr(convert, "write_files", lambda *_, **__: None)
     convert.convert([HOSTILE], Path(HOSTILE[:-1]), force=False)
+
+
+def _import(patch: Patch, _: str) -> None:
+    objects = [{"title": f"x: {HOSTILE}", "notes": [HOSTILE], "differences": []}]
+    answer = {"files": {"__main__.py": ""}, "objects": objects, "refused": [HOSTILE]}
+    found = importable.Importable(left={HOSTILE: HOSTILE}, unread={HOSTILE: HOSTILE})
+    patch.setattr(importable, "read_importable", lambda *_: found)
+    patch.setattr(import_cluster, "open_cluster", lambda *_: (types.SimpleNamespace(), HOSTILE))
+    patch.setattr(import_cluster, "run_converter", lambda *_: answer)
+    patch.setattr(import_cluster, "write_files", lambda *_, **__: None)
+    import_cluster.import_cluster(WHERE, [], Path(HOSTILE[:-1]))
 
 
 def _status(_: Patch, output: str) -> None:
@@ -504,6 +516,7 @@ COMMANDS: dict[str, Callable[[Patch, str], None]] = {
     "outputs": _outputs,
     "run": _run, "logs": _logs, "events": _events, "queues": _queues, "usage": _usage, "doctor": _doctor, "exporter": _exporter,
     "trust": _trust, "cache list": _cache, "cache prune": _prune, "init": _init, "convert": _convert,
+    "import": _import,
     **{name: _operation(name) for name in ("suspend", "resume", "stop", "rerun")},
     "validate": _validate, "render": _render, "rbac": _rbac, "runtime list": _table, "runtime new": _release,
     "version": lambda _, output: version.show(output), "report": _report,

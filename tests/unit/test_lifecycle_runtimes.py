@@ -34,12 +34,13 @@ class Cluster:
     def runtimes(self) -> Cluster:
         return self
 
-    def apply(self, document: Mapping[str, Any], owner: str, sweep: str) -> str:
+    def apply(self, document: Mapping[str, Any], owner: str, sweep: str, *, adopt: bool = False) -> str:
         self.asked.append((document["metadata"]["name"], owner, sweep))
         return "uid"
 
-    def check(self, document: Mapping[str, Any], owner: str, sweep: str | None) -> None:
+    def check(self, document: Mapping[str, Any], owner: str, sweep: str | None, *, adopt: bool = False) -> str:
         self.asked.append((document["metadata"]["name"], owner, sweep))
+        return "2026-01-01T00:00:00Z" if adopt else ""
 
     def edited(
         self, document: Mapping[str, Any], applied: Mapping[str, Any], owner: str, sweep: str

@@ -25,7 +25,7 @@ class KubernetesTarget(Cluster):
         super().__init__(client, cluster=cluster, mode=mode, namespace=namespace)
         self.jobs = ClusterJobs(self)
         self.volumes = ClusterVolumes(self)
-        self.runtimes = RuntimeObjects(client, self.reachable_client)
+        self.runtimes = RuntimeObjects(client, self.reachable_client, self.trainer_release)
         self.queues = ClusterQueues(client)
 
     def sweep(self, label: str, note: Callable[[str], None] = lambda _: None) -> list[str]:

@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.values.typed import Findings
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.trainer.admission import jobset_webhook
 from pulumi_trainer.provider.trainer.pipeline.release import Release
 
 Document = dict[str, Any]
+_ONE_POD = {"parallelism": 1, "completions": 1}
+"""Source: https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/apis/batch/v1/defaults.go (SetDefaults_Job)"""
 
 
 def default_runtime(document: Document, release: Release) -> Document:
@@ -34,6 +38,28 @@ def stored_jobset(document: Document, release: Release) -> Document:
     filled = _filled("JobSet", document, release)
     spec = jobset_webhook.mutated(section(filled, "spec"), release.go, Findings())
     return _filled("JobSet", {**filled, "spec": spec}, release)
+
+
+def with_job_defaults(jobset: Document) -> Document:
+    """Return a JobSet with the number of Pods that Kubernetes gives to a Job without one; the argument is not changed."""
+    made = copy.deepcopy(jobset)
+    for job in jobs_of(made):
+        if not _ONE_POD.keys() & job.job.keys():
+            job.job.update(_ONE_POD)
+    return made
+
+
+def without_job_defaults(jobset: Document, live: Document) -> Document:
+    """Return a JobSet without the defaults that the one in the cluster leaves out; the number of Pods cannot change there."""
+    made = copy.deepcopy(jobset)
+    if "suspend" not in live["spec"] and made["spec"].get("suspend") is False:
+        del made["spec"]["suspend"]
+    bare = {job.name for job in jobs_of(live) if not _ONE_POD.keys() & job.job.keys()}
+    for job in jobs_of(made):
+        if job.name in bare and job.job.items() >= _ONE_POD.items():
+            for name in _ONE_POD:
+                del job.job[name]
+    return made
 
 
 def _filled(kind: str, document: Document, release: Release) -> Document:

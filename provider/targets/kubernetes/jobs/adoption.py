@@ -12,6 +12,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import without
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.targets.kubernetes.jobs import admitted
 from pulumi_trainer.provider.trainer.admission import review
+from pulumi_trainer.provider.trainer.admission.defaults import with_job_defaults
 from pulumi_trainer.provider.trainer.pipeline import Release
 
 
@@ -40,7 +41,8 @@ def check(live: Mapping[str, Any] | None, run: str, submission: Submission, kind
 def _changed_immutable_fields(
     live: Mapping[str, Any], submission: Submission, kind: Kind, trainer: Release
 ) -> list[str]:
-    wanted = review(submission.main, trainer).stored or submission.main
+    wanted = with_job_defaults(review(submission.main, trainer).stored or submission.main)
+    live = with_job_defaults({**live})
     key = f"{kind.kind}/{submission.name}"
     changes = compare(
         {key: {"spec": _spec(admitted.drop_kueue_fields(live, wanted), kind)}}, {key: {"spec": _spec(wanted, kind)}}

@@ -24,6 +24,7 @@ from pulumi_trainer.provider.targets import generated_secrets
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import admitted, adoption, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.trainer.admission.defaults import without_job_defaults
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB, kind_of
 from pulumi_trainer.provider.trainer.labels import KAI_QUEUE, KAI_SCHEDULER
 
@@ -171,7 +172,7 @@ def _applied(
 
 def _as_in_cluster(document: Document, found: Document, owner: Record) -> Document:
     """Return the job to apply, without changes of what Kueue has written or a user has overridden."""
-    document = admitted.keep_kueue_fields(document, found)
+    document = without_job_defaults(admitted.keep_kueue_fields(document, found), found)
     if owner.override is None or not owner.override.differs(document["spec"].get("suspend")):
         return document
     return {**document, "spec": without(document["spec"], "suspend")}

@@ -11,15 +11,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pulumi_trainer.provider.jobs.status import NAMESAKE, Owner
-from pulumi_trainer.provider.jobs.submission import differences
+from pulumi_trainer.provider.jobs.submission import differences as differing_paths
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
-from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault, several
+from pulumi_trainer.provider.kubernetes.hand_edits import differences, with_sole_manager
+from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.lifecycle.runtimes import current_fields
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.apply import Changed, apply_error
+from pulumi_trainer.provider.trainer.admission import review
 from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, TRAIN_JOB, TRAINING_RUNTIME
+from pulumi_trainer.provider.trainer.pipeline import Release
 
 Document = dict[str, Any]
 
@@ -30,36 +34,72 @@ _POLL = 0.2
 
 
 class RuntimeObjects:
-    def __init__(self, client: Client, reachable: Callable[[], Client]) -> None:
+    def __init__(self, client: Client, reachable: Callable[[], Client], release: Callable[[], Release]) -> None:
         self.client = client
         self._reachable = reachable
+        self._release = release
 
-    def apply(self, document: Mapping[str, Any], owner: str, sweep: str) -> str:
-        """Create or update a runtime, and return its UID. Safe to repeat."""
+    def apply(self, document: Mapping[str, Any], owner: str, sweep: str, *, adopt: bool = False) -> str:
+        """Create or update a runtime, and return its UID. Safe to repeat. adopt: As for `check`."""
         kind, namespace, name = locate(document)
         marked = _marked(document, owner, sweep)
         deadline = time.monotonic() + self.client.patience
         while True:
             found = self.client.get(kind, namespace, name)
-            sent = marked
+            sent, taken_over = marked, False
             if found is not None:
-                _raise_if_foreign(found, kind, owner, sweep)
+                taken_over = self._is_adopted(document, found, adopt)
+                if not taken_over:
+                    _raise_if_foreign(found, kind, owner, sweep)
                 sent = _with_version(marked, found)
             try:
-                return str(
-                    self.client.apply(kind, sent, force=True)["metadata"]["uid"]
-                )  # the plan shows external changes
+                applied = self.client.apply(kind, sent, force=True)  # the plan shows external changes
+                if taken_over:
+                    self._take_fields(kind, applied)
+                return str(applied["metadata"]["uid"])
             except ApiError as error:
                 fault = apply_error(error, kind, sent)
             if not isinstance(fault, Changed) or time.monotonic() > deadline:
                 raise fault
 
-    def check(self, document: Mapping[str, Any], owner: str, sweep: str | None) -> None:
-        """Raise Conflict if a runtime of that name exists and belongs to another owner. sweep: None if not known yet."""
+    def check(self, document: Mapping[str, Any], owner: str, sweep: str | None, *, adopt: bool = False) -> str:
+        """Return when a runtime was created that is taken over; empty if none is.
+
+        Args:
+            sweep: None if not known yet.
+            adopt: Whether a runtime that belongs to no program is taken over, if it is equal.
+
+        Raises:
+            Conflict: A runtime of that name exists and belongs to another owner, or differs.
+        """
         kind, namespace, name = locate(document)
         found = self.client.get(kind, namespace, name)
-        if found is not None:
-            _raise_if_foreign(found, kind, owner, sweep)
+        if found is None:
+            return ""
+        if self._is_adopted(document, found, adopt):
+            return str(found["metadata"].get("creationTimestamp"))
+        _raise_if_foreign(found, kind, owner, sweep)
+        return ""
+
+    def _is_adopted(self, document: Mapping[str, Any], found: Document, adopt: bool) -> bool:
+        """Return whether a runtime belongs to no program and is taken over. Raises Conflict if it differs."""
+        if not adopt or owner_labels.OWNER in section(found, "metadata", "annotations"):
+            return False
+        wanted = review({**document}, self._release()).stored or document
+        changes = differences(found, wanted)
+        if changes:
+            kind, namespace, name = locate(document)
+            why = f"is not taken over, as the program would change it: {several(changes)}"
+            hint = "write the values of the cluster into the program, or change the runtime first"
+            raise Conflict(Problem(kind.where(namespace, name), why, hint))
+        return True
+
+    def _take_fields(self, kind: kinds.Kind, applied: Document) -> None:
+        """Become the only manager of a runtime's spec: an apply removes only fields of its own manager."""
+        about = applied["metadata"]
+        given = with_sole_manager(about.get("managedFields") or [], FIELD_MANAGER)
+        changed = {"managedFields": given, "resourceVersion": about.get("resourceVersion")}
+        self.client.patch(kind, str(about.get("namespace") or ""), about["name"], {"metadata": changed})
 
     def edited(
         self, document: Mapping[str, Any], applied: Mapping[str, Any], owner: str, sweep: str
@@ -84,8 +124,8 @@ class RuntimeObjects:
         try:
             planned = client.apply(kind, sent, force=True, dry_run=True)
         except ApiError:
-            return list(differences(applied, current_fields(applied, found)))
-        return list(differences(_written_part(planned), _written_part(found)))
+            return list(differing_paths(applied, current_fields(applied, found)))
+        return list(differing_paths(_written_part(planned), _written_part(found)))
 
     def find(self, kind: str, namespace: str, name: str) -> Document | None:
         """Return the runtime as the cluster has it; None if not found, or if Trainer is not installed."""
@@ -194,6 +234,8 @@ def _raise_if_foreign(found: Document, kind: kinds.Kind, owner: str, sweep: str 
         whose = "somebody's"
     where = kind.where(str(metadata.get("namespace") or ""), metadata["name"])
     hint = f'to use the existing runtime, give TrainJobs runtime="{metadata["name"]}"; else give this one another name='
+    if owner_labels.OWNER not in section(metadata, "annotations"):
+        hint += ", or take an equal one over with adopt=True"
     raise Conflict(Problem(where, f"exists and is {whose}", hint))
 
 

@@ -6,7 +6,7 @@ Every call can be repeated after a crash at any point: only the queue's own stop
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -18,7 +18,7 @@ from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, several
-from pulumi_trainer.provider.kubernetes.hand_edits import restoring_patch, with_plugin_as_manager
+from pulumi_trainer.provider.kubernetes.hand_edits import restoring_patch, with_plugin_as_manager, with_sole_manager
 from pulumi_trainer.provider.kubernetes.values.accessors import controller_of, text
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, api_resource
@@ -94,10 +94,16 @@ class ClusterQueues:
         _check_owners(self.client, found, marks)
 
     def restore(self, objects: Sequence[Mapping[str, Any]]) -> None:
-        """Revert what was changed by hand in objects, and give the fields back to pulumi-kubernetes: it removes only its own."""
+        """Revert what was changed by hand in objects, and make pulumi-kubernetes the manager of these fields and of those of
+        adopted objects: it removes only its own.
+        """
         for each in objects:
             kind, place = _kind(each), (each["namespace"], each["name"])
-            _give_back(self.client, kind, self.client.patch(kind, *place, restoring_patch(each)))
+            if each.get("adopted"):
+                _change_managers(self.client, kind, self.client.get(kind, *place), with_sole_manager)
+                continue
+            live = self.client.patch(kind, *place, restoring_patch(each))
+            _change_managers(self.client, kind, live, lambda entries: with_plugin_as_manager(entries, FIELD_MANAGER))
 
 
 @dataclass(frozen=True)
@@ -125,13 +131,15 @@ class Holder:
         return shown
 
 
-def _give_back(client: Client, kind: Kind, live: Document | None) -> None:
-    """Make pulumi-kubernetes the manager of what this package has set in an object."""
+def _change_managers(
+    client: Client, kind: Kind, live: Document | None, changed_entries: Callable[[Sequence[Document]], Sequence[Any]]
+) -> None:
+    """Replace the managedFields of an object. changed_entries: Returns the new ones, of those that it has."""
     deadline = time.monotonic() + SETTLING
     while live is not None:
         about = live["metadata"]
         place = text(about.get("namespace")), about["name"]
-        given = with_plugin_as_manager(about.get("managedFields") or [], FIELD_MANAGER)
+        given = changed_entries(about.get("managedFields") or [])
         try:
             changed = {"managedFields": given, "resourceVersion": about.get("resourceVersion")}
             client.patch(kind, *place, {"metadata": changed})

@@ -1,0 +1,201 @@
+"""`pulumi-trainer import`: a program takes over what others have made in a cluster, and touches none of it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.trainer.kinds import kind_of
+
+from .jobs import until
+from .queue_lab import Lab, with_plugin
+from .test_queues import lab, pulumi_home  # noqa: F401 (fixtures)
+
+QUEUES = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: NAME}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Cohort
+metadata: {name: NAME}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: NAME}
+spec:
+  cohortName: NAME
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu, memory]
+    flavors:
+    - name: NAME
+      resources: [{name: cpu, nominalQuota: 4000m, borrowingLimit: 2}, {name: memory, nominalQuota: 64Gi}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: NAME, namespace: SPACE}
+spec: {clusterQueue: NAME}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: NAME, labels: {team: a}}
+value: 7
+"""
+JOBS = """
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: NAME-queued, namespace: SPACE, labels: {kueue.x-k8s.io/queue-name: NAME}}
+spec:
+  replicatedJobs:
+  - name: node
+    template:
+      spec:
+        parallelism: 2
+        completions: 2
+        template:
+          metadata: {annotations: {pod-complete.stage.kwok.x-k8s.io/delay: 10m}}
+          spec:
+            restartPolicy: Never
+            containers:
+            - {name: node, image: busybox, command: [sleep, "600"], resources: {requests: {cpu: 1, memory: 1Gi}}}
+---
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: NAME-plain, namespace: SPACE}
+spec:
+  replicatedJobs:
+  - name: workers
+    template:
+      spec: {template: {spec: {restartPolicy: OnFailure, containers: [{name: main, image: busybox, args: [echo]}]}}}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: NAME, labels: {trainer.kubeflow.org/framework: torch}}
+spec:
+  mlPolicy: {numNodes: 1, torch: {}}
+  template:
+    spec:
+      replicatedJobs:
+      - name: node
+        template:
+          metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
+          spec: {template: {spec: {containers: [{name: node, image: pytorch}]}}}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: NAME-tuned, namespace: SPACE}
+spec:
+  runtimeRef: {name: NAME}
+  trainer: {command: [torchrun, train.py], env: [{name: A, value: b}]}
+"""
+
+
+@pytest.fixture
+def made(lab: Lab, root: Client) -> list[dict[str, Any]]:  # noqa: F811
+    """What others have made."""
+    text = (QUEUES + "---" + JOBS).replace("NAME", lab.prefix).replace("SPACE", lab.namespace)
+    documents = [*yaml.safe_load_all(text)]
+    for document in documents:
+        root.create(kind_of(document), document)
+    until(lambda: lab.running() >= {f"{lab.prefix}-queued"})
+    return documents
+
+
+def run_import(lab: Lab, kubeconfig: Path, made: list[dict[str, Any]], folder: str) -> subprocess.CompletedProcess[str]:  # noqa: F811
+    names = [f"{each['kind']}/{each['metadata']['name']}".lower() for each in made]
+    argv = ["pulumi-trainer", "import", "-A", "--kubeconfig", str(kubeconfig), "-o", folder, *names]
+    return subprocess.run(argv, cwd=lab.folder, env=lab.environment, capture_output=True, text=True, check=False)
+
+
+def imported(lab: Lab, kubeconfig: Path, made: list[dict[str, Any]]) -> Lab:  # noqa: F811
+    """The project that `import` has written, with a stack."""
+    done = run_import(lab, kubeconfig, made, "imported")
+    assert done.returncode == 0, done.stdout + done.stderr
+    project = Lab(lab.folder / "imported", lab.home)
+    project.env = {"PATH": with_plugin()}
+    project.prefix, project.namespace, project.root_client = lab.prefix, lab.namespace, lab.root_client
+    (project.folder / "state").mkdir()
+    assert project.run("stack", "init").code == 0
+    return project
+
+
+def state(root: Client, made: list[dict[str, Any]]) -> Mapping[str, Any]:
+    """UID and spec of the objects."""
+    found = {}
+    for each in made:
+        about = each["metadata"]
+        live = root.get(kind_of(each), about.get("namespace", ""), about["name"])
+        assert live is not None
+        found[f"{each['kind']} {about['name']}"] = (live["metadata"]["uid"], live.get("spec") or {})
+    return found
+
+
+def test_a_cluster_becomes_a_program_that_touches_nothing(
+    lab: Lab,  # noqa: F811
+    root: Client,
+    cluster: Any,
+    made: list[dict[str, Any]],
+) -> None:
+    before, running = state(root, made), lab.running()
+    project = imported(lab, cluster.kubeconfig, made)
+    plan = project.preview().out
+    assert "exist already and are taken over as they are: " in plan and "is taken over" in plan
+    assert "starts now" not in plan  # the job of the queue runs
+    assert state(root, made) == before
+    project.up()
+    assert state(root, made) == before and lab.running() >= running
+    project.preview("--expect-no-changes")
+    project.preview("--expect-no-changes", "--refresh")
+    again = run_import(lab, cluster.kubeconfig, made[:1], "again")
+    assert again.returncode == 2 and "or belongs to a stack" in again.stderr
+
+    changed = (project.folder / "__main__.py").read_text()
+    assert changed.count(f"    cohort={lab.prefix}_cohort,\n") == 1 and '"cpu": trainer.ResourceQuota(' in changed
+    changed = changed.replace(f"    cohort={lab.prefix}_cohort,\n", "").replace(
+        'nominal_quota="4"', 'nominal_quota="6"'
+    )
+    changed = changed.replace(', borrowing_limit="2"', "")
+    project.program(changed)
+    project.up()
+    spec = project.objects("ClusterQueue")[lab.prefix]["spec"]
+    assert "cohortName" not in spec  # kubectl had this field too, and an apply removes only fields of its own
+    assert spec["resourceGroups"][0]["flavors"][0]["resources"][0] == {"name": "cpu", "nominalQuota": "6"}
+    project.preview("--expect-no-changes")
+
+
+def test_what_differs_or_belongs_to_another_stack_is_refused(
+    lab: Lab,  # noqa: F811
+    root: Client,
+    cluster: Any,
+    made: list[dict[str, Any]],
+) -> None:
+    project = imported(lab, cluster.kubeconfig, made)
+    written = (project.folder / "__main__.py").read_text()
+    before = state(root, made)
+    project.program(written.replace('image": "pytorch"', 'image": "torch"'))
+    refused = project.preview(ok=False).out
+    assert f"ClusterTrainingRuntime {lab.prefix}: is not taken over" in refused and ".image pytorch -> torch" in refused
+    project.program(written.replace('nominal_quota="4"', 'nominal_quota="5"'))
+    for refused in (project.preview(ok=False).out, project.up(ok=False).out):
+        assert f"ClusterQueue {lab.prefix} is not taken over, as the program would change it: " in refused
+        assert "nominalQuota 4 -> 5" in refused
+    assert state(root, made) == before
+    project.program(written.replace("adopt=True", "adopt=False"))
+    refused = project.preview(ok=False).out
+    assert "choose another name, or take it over with adopt=True" in refused
+    project.program(written)
+    project.up()
+    other = Lab(lab.folder / "other", lab.home)
+    other.env, other.stack = project.env, "second"
+    (other.folder / "state").mkdir(parents=True)
+    for name in ("Pulumi.yaml", "__main__.py"):
+        (other.folder / name).write_text((project.folder / name).read_text())
+    assert other.run("stack", "init").code == 0
+    assert f"ClusterTrainingRuntime {lab.prefix}: exists and is another program's" in other.preview(ok=False).out
+    assert state(root, made) == before
