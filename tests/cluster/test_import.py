@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
-from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.convert.upgrade import upgraded
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE, Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.values.accessors import text
+from pulumi_trainer.provider.kueue.api_resources import api_resource
 from pulumi_trainer.provider.trainer.kinds import kind_of
 
 from .jobs import until
@@ -199,3 +204,72 @@ def test_what_differs_or_belongs_to_another_stack_is_refused(
     assert other.run("stack", "init").code == 0
     assert f"ClusterTrainingRuntime {lab.prefix}: exists and is another program's" in other.preview(ok=False).out
     assert state(root, made) == before
+
+
+CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", False)
+
+
+def crd(kind: str, served: str) -> dict[str, Any]:
+    """The CRD of a kind of Training Operator or MPI Operator, without its schema."""
+    plural = f"{kind.lower()}s"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": served, "served": True, "storage": True, "schema": schema}
+    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
+    spec = {"group": "kubeflow.org", "scope": "Namespaced", "names": names, "versions": [version]}
+    return {"metadata": {"name": f"{plural}.kubeflow.org"}, "spec": spec}
+
+
+def is_served(client: Client, kind: Kind) -> bool:
+    """Whether a kind is served, as a new one is a little later."""
+    try:
+        client.list(kind)
+    except ApiError:
+        return False
+    return True
+
+
+def test_the_cluster_of_a_team_with_jobs_of_training_operator(
+    own_cluster: Any,
+    pulumi_home: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Two commands: `import`, and `pulumi up`, which touches nothing."""
+    client = open_client({"kubeconfig": str(own_cluster.kubeconfig)})
+    examples = Path(__file__).parents[2] / "examples" / "migration"
+    given = yaml.safe_load_all((examples / "queues.yaml").read_text())
+    queues = [upgraded(each, []) for each in given]  # the test cluster converts no versions
+    jobs = [*yaml.safe_load_all((examples / "jobs.yaml").read_text())]
+    for kind, served in {(each["kind"], each["apiVersion"]) for each in jobs if each["kind"] != "ConfigMap"}:
+        client.create(CRD, crd(kind, served.partition("/")[2]))
+    for name in {text(each["metadata"].get("namespace")) for each in (*queues, *jobs)} - {""}:
+        client.create(NAMESPACE, {"metadata": {"name": name}})
+    kinds = {each["kind"]: Kind(each["apiVersion"], each["kind"], f"{each['kind'].lower()}s") for each in jobs}
+    kinds |= {each["kind"]: api_resource(each["kind"]) for each in queues}
+    documents = [*queues, *jobs]
+    for kind in kinds.values():
+        until(lambda kind=kind: is_served(client, kind))
+    for each in documents:
+        client.create(kinds[each["kind"]], each)
+
+    def state() -> Mapping[str, Any]:
+        found = {}
+        for each in documents:
+            live = client.get(kinds[each["kind"]], text(each["metadata"].get("namespace")), each["metadata"]["name"])
+            assert live is not None
+            found[f"{each['kind']} {each['metadata']['name']}"] = live["metadata"]["uid"], live.get("spec")
+        return found
+
+    before = state()
+    project = Lab(tmp_path / "prod", pulumi_home)
+    project.env = {"PATH": with_plugin()}
+    argv = ["pulumi-trainer", "import", "-A", "--kubeconfig", str(own_cluster.kubeconfig), "-o", str(project.folder)]
+    done = subprocess.run(argv, env=project.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "v1_jobs.py has 10 jobs of Training Operator v1, which run on as they are" in done.stdout
+    assert "trainer.TrainJob(" not in (project.folder / "__main__.py").read_text()
+    assert (project.folder / "v1_jobs.py").read_text().count("trainer.TrainJob(") == 10
+    (project.folder / "state").mkdir()
+    assert project.run("stack", "init").code == 0
+    assert "are taken over as they are" in project.plain_up().out
+    assert state() == before
+    project.preview("--expect-no-changes")
