@@ -279,7 +279,7 @@ def _ask(target: Mapping[str, Any], ask: Callable[[KubernetesTarget], T], otherw
 def rollout_holds(target: Mapping[str, Any], runtime: str, release: str, rollout: Rollout, waves: Waves) -> list[str]:
     """Return why the next wave of a channel does not move yet, whatever the time is."""
     try:
-        return hold_reasons(connect(target).jobs, runtime, release, rollout, waves)
+        return hold_reasons(connect(target).jobs, runtime, release, rollout, waves, time.time())
     except TrainerError as fault:
         return [f"whether its jobs have failed is not known: {fault}"]
 

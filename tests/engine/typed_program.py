@@ -77,6 +77,15 @@ for gang in (
 released = trainer.ClusterTrainingRuntime("torch-distributed", release="2.3.0")
 catalog = trainer.RuntimeCatalog.from_dir("runtimes")
 channel = trainer.RuntimeChannel("stable", release="torch-team@1.0.0", catalog=catalog)
+trainer.RuntimeChannel(
+    "next",
+    release="torch-team@1.0.0",
+    catalog=catalog,
+    waves=[["ci/canary"], ["nlp"]],
+    soak="2h",
+    max_regression={"loss": 1.02},
+    max_duration="90m",
+)
 
 # Data
 token = config.require_secret("token")
