@@ -117,8 +117,8 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
         soak: Least time between two waves, such as 2h; default: 0s.
         max_regression: Metric, or `seconds` for the time of a run -> how many times its value before it may be, of the jobs
             that `waves` names: {"seconds": 1.1, "loss": 1.02}. A worse one stops the roll-out. Default: not compared.
-        max_duration: Longest time of a run on the new release, such as 30m, of the jobs that `waves` names: from its start, or else
-            from its creation. A longer one stops the roll-out, also if it succeeds later. Default: 24h.
+        max_duration: Longest time of a run on the new release, such as 30m, of the jobs that `waves` names, from its start, or
+            else from its creation. A longer one stops the roll-out, also if it succeeds later. Default: 24h.
         force: Whether the channel, and releases of its catalogue, may be removed while jobs use them; default: False.
         target: Target of the jobs that use the channel; default: the target of the stack.
         opts: Resource options.

@@ -34,6 +34,7 @@ from pulumi_trainer.program.removals import (
     recorded_cluster,
     refusals,
 )
+from pulumi_trainer.program.removed_queues import review_undeclared
 from pulumi_trainer.program.severities import by_severity
 from pulumi_trainer.program.targets import CONFIGURATION, Destination
 from pulumi_trainer.program.watch import Watch
@@ -372,6 +373,12 @@ class Program:
         if self._stack is not None and pulumi.runtime.is_dry_run():
             stack = await self._stack
             self.problems += await refusals(stack, self.channels, self.jobs)
+            if not self.queues:
+                owner = await self.object_owner()
+                refused, warnings = await asyncio.to_thread(review_undeclared, stack, owner, self.queue_of)
+                self.problems += refused
+                for warning in warnings:
+                    messages.warn(warning)
             if not self.problems:
                 for text in await losses(stack, self.registered):
                     messages.warn(text)

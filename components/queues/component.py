@@ -25,8 +25,16 @@ from pulumi_trainer.plan.outputs import Resolved, resolve, restore_outputs
 from pulumi_trainer.program import dependencies, messages, session, targets
 from pulumi_trainer.program.drift import Drift, force_annotation, review_edits
 from pulumi_trainer.program.removals import jobs_of
+from pulumi_trainer.program.removed_queues import (
+    Place,
+    queues_with_work,
+    recorded_kinds,
+    removal_warnings,
+    transferred_objects,
+)
+from pulumi_trainer.program.removed_queues import refusals as refusals_of_queues
 from pulumi_trainer.program.targets import Kubernetes
-from pulumi_trainer.provider.jobs.submission import ANYTHING, MAIN, Work
+from pulumi_trainer.provider.jobs.submission import ANYTHING
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit, restoration
 from pulumi_trainer.provider.kubernetes.values.accessors import text
@@ -48,14 +56,6 @@ from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.labels import MADE_BY, ON_DELETE
 from pulumi_trainer.queues.affected_jobs import affected_jobs
 from pulumi_trainer.queues.arguments import Spec
-from pulumi_trainer.queues.removed_queues import (
-    Place,
-    queues_with_work,
-    recorded_kinds,
-    removal_warnings,
-    transferred_objects,
-)
-from pulumi_trainer.queues.removed_queues import refusals as refusals_of_queues
 
 DELETE_WITHIN = "3m"
 """How long pulumi-kubernetes waits for the deletion of an object, which may wait for references of other objects."""
@@ -406,19 +406,7 @@ class _Set:
         if not work:
             return []
         own = jobs_of(await session.current().stack_resources())
-        wanted = session.current().queue_of
-
-        def stays(each: Work) -> bool:
-            """Return whether a job still has its work when the queue is deleted: its queue stays the same, and the job in the
-            program.
-            """
-            kind, _, where = each.job.partition(" ")
-            name = where.rpartition("/")[2]
-            if kind not in MAIN or where not in own:
-                return True
-            return name in wanted and wanted[name] == each.queue.rpartition("/")[2]
-
-        return [*refusals_of_queues(work, stays)]
+        return [*refusals_of_queues(work, own, session.current().queue_of)]
 
     async def _transferred_objects(self, first: QueueObject, served: Any) -> list[Problem]:
         """Return a problem for each removed object that belongs to another stack now: an update would delete it."""
