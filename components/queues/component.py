@@ -23,7 +23,7 @@ from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.kubernetes_object import PluginResource
 from pulumi_trainer.plan.outputs import Resolved, resolve, restore_outputs
 from pulumi_trainer.program import dependencies, messages, session, targets
-from pulumi_trainer.program.drift import Drift, force_annotation, review_edits
+from pulumi_trainer.program.drift import Drift, Reviewed, drift_annotations, review_edits
 from pulumi_trainer.program.removals import jobs_of
 from pulumi_trainer.program.removed_queues import (
     Place,
@@ -36,7 +36,7 @@ from pulumi_trainer.program.removed_queues import refusals as refusals_of_queues
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.jobs.submission import ANYTHING
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit, restoration
+from pulumi_trainer.provider.kubernetes.hand_edits import restoration, with_edits
 from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.api_resources import api_resource
@@ -102,10 +102,8 @@ class QueueObject(pulumi.ComponentResource):
         self.name: str = args.name or resource_name
         self.version = NEWEST
         self.connection: Any = None
-        self.live: Mapping[str, Any] = {}
-        """Metadata of this stack's object in the cluster; empty if not found."""
-        self.edits: list[HandEdit] = []
-        """What was changed in it by hand, and is put back."""
+        self.reviewed = Reviewed()
+        """What was changed in it by hand."""
         self.mark: pulumi.Input[str] = ""
         """Its owner mark, once it is created."""
         self._args: Spec = without_refused(args)
@@ -216,13 +214,14 @@ class QueueObject(pulumi.ComponentResource):
                 self._refuse(wrong)
                 return None
         at = GROUP, self.kind, text(self.document["metadata"].get("namespace")), self.name
-        self.mark = await session.current().owner_mark(at, self.live)
+        self.mark = await session.current().owner_mark(at, self.reviewed.live)
+        older = {**with_edits(older, self.reviewed.kept)}
         older["metadata"] = {
             **older["metadata"],
             "annotations": {
                 **older["metadata"].get("annotations", {}),
                 MADE_BY: self.mark,
-                **await force_annotation(at, self.live, self.edits),
+                **await drift_annotations(at, self.reviewed),
                 **self._deletion_annotations(),
             },
         }
@@ -233,7 +232,7 @@ class QueueObject(pulumi.ComponentResource):
         document = restore_outputs(older, resolved.unknown)
         made = _Object(self.pulumi_resource_name, document, options)
         kind = api_resource(self.kind, self.version)
-        restored = restoration(self.edits, document)
+        restored = restoration(self.reviewed.restored, document)
         session.current().guard(made, kind, document["metadata"], self.connection, restored)
         return made
 
@@ -455,7 +454,7 @@ class _Set:
             of = api_resource(member.kind, version)
             if not await asyncio.to_thread(owner.owns, connection, of, found):
                 return [Problem("name", *owner.foreign_object(of, found))]
-            member.live = found
+            member.reviewed = Reviewed(found)
             wrong = [*immutable_changes(member.document, each, served or VERSIONS)]
             return member._with_argument_paths(wrong or await self._review_edits(member, each, connection, version))
         return []
@@ -463,10 +462,10 @@ class _Set:
     async def _review_edits(
         self, member: QueueObject, live: Mapping[str, Any], connection: Any, version: str
     ) -> list[Problem]:
-        """Note what was changed in an object by hand and is put back; return why it is refused."""
+        """Note what was changed in an object by hand; return why it is refused."""
         wanted, _ = at_version(with_canonical_quantities(member.document), version)
         kind = api_resource(member.kind, version)
-        member.edits, wrong = await review_edits(
+        member.reviewed, wrong = await review_edits(
             kind, live, wanted, member.drift, lambda: affected_jobs(connection, live, member.kind, version)
         )
         return wrong

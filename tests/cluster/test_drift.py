@@ -121,3 +121,43 @@ def test_what_was_put_back_can_be_left_out_of_the_program(lab: Lab, cluster: Clu
     found = lab.objects("ClusterQueue")[lab.prefix]
     assert (found["spec"]["stopPolicy"], found["metadata"].get("labels", {}).get("team")) == ("None", None)
     print(found["metadata"]["managedFields"])
+
+
+def test_what_is_kept_stays_beside_a_change_of_the_program(lab: Lab, cluster: Cluster) -> None:  # noqa: F811
+    """Of one field and of another one, also in the updates after it, and until the program takes it back."""
+    queue = f"{lab.prefix}-{lab.prefix}"
+
+    def state() -> tuple[str, str]:
+        found = lab.objects("ClusterQueue")[queue]
+        quota = found["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"]
+        return quota, found["spec"]["stopPolicy"]
+
+    lab.up_of(lab.text(TEAM, cpus=16))
+    edit(cluster, queue, {"stopPolicy": "Hold"})
+    kept = ', drift="keep"'
+    lab.program(lab.text(TEAM, cpus=20, more=kept))
+    for said in (lab.preview().out, lab.up().out):
+        assert "stopPolicy None -> Hold; stays so, and no update changes stopPolicy" in " ".join(said.split())
+    assert state() == ("20", "Hold")
+    lab.preview("--expect-no-changes")
+    edit(cluster, queue, with_quota(lab.objects("ClusterQueue")[queue], "3"))
+    said = " ".join(lab.up_of(lab.text(TEAM, cpus=24, more=kept)).split())
+    assert "nominalQuota 20 -> 3" in said and "no update changes resourceGroups, stopPolicy" in said, said
+    assert state() == ("3", "Hold")
+    lab.preview("--expect-no-changes", "--refresh")
+    said = " ".join(lab.up_of(lab.text(TEAM, cpus=28, more=kept)).split())
+    assert "nominalQuota 28 -> 3" in said and state() == ("3", "Hold")
+    lab.up_of(lab.text(TEAM, cpus=28))
+    assert state() == ("28", "None")
+    lab.preview("--expect-no-changes")
+
+
+def test_what_somebody_has_removed_is_kept_too(lab: Lab, cluster: Cluster) -> None:  # noqa: F811
+    lab.up_of(lab.text(QUEUE, labels={"team": "rl", "site": "a"}))
+    lab.root_client.patch(CLUSTER_QUEUE, "", lab.prefix, {"metadata": {"labels": {"team": None}}})
+    for site in ("b", "c"):
+        lab.up_of(lab.text(QUEUE, labels={"team": "rl", "site": site}, more=', drift="keep"'))
+        assert lab.objects("ClusterQueue")[lab.prefix]["metadata"]["labels"] == {"site": site}
+    lab.preview("--expect-no-changes")
+    lab.up_of(lab.text(QUEUE, labels={"team": "rl", "site": "c"}))
+    assert lab.objects("ClusterQueue")[lab.prefix]["metadata"]["labels"] == {"team": "rl", "site": "c"}

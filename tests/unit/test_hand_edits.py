@@ -13,6 +13,7 @@ from pulumi_trainer.provider.kubernetes.hand_edits import (
     find_edits,
     restoration,
     restoring_patch,
+    with_edits,
     with_plugin_as_manager,
 )
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
@@ -152,13 +153,27 @@ def test_labels_concern_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     def review(now: dict[str, Any]) -> Any:
         return asyncio.run(drift.review_edits(CLUSTER_QUEUE, now, WANTED, None, lambda: ["nlp/llama"]))
 
-    edits, refused = review(live({}, labels={"team": "nlp"}))
-    assert [edit.path for edit in edits] == [("metadata", "labels", "team")] and refused == []
+    found, refused = review(live({}, labels={"team": "nlp"}))
+    assert [edit.path for edit in found.restored] == [("metadata", "labels", "team")] and refused == []
     assert warned == ["ClusterQueue gpus-rl was changed by hand: team rl -> nlp; an update puts it back"]
-    edits, (refusal,) = review(live({"stopPolicy": "Hold"}, manager("kubectl", "stopPolicy")))
-    assert edits == [] and "These jobs are affected: nlp/llama" in refusal.why
+    found, (refusal,) = review(live({"stopPolicy": "Hold"}, manager("kubectl", "stopPolicy")))
+    assert not found.restored and "These jobs are affected: nlp/llama" in refusal.why
 
 
 def test_what_was_put_back_is_no_change_though_a_refresh_has_taken_it_into_the_state() -> None:
     refreshed = {**APPLIED, "spec": {**APPLIED["spec"], "stopPolicy": "Hold", "fairSharing": {"weight": "2"}}}
     assert find_edits(refreshed, live({}, manager("pulumi-kubernetes-1a2b", "stopPolicy")), WANTED) == []
+
+
+def test_what_is_kept_is_applied_as_it_is_until_the_program_says_the_same() -> None:
+    now = live({"stopPolicy": "Hold"}, manager("kubectl", "stopPolicy"), labels={})
+    edits = find_edits(APPLIED, now, WANTED)
+    assert {edit.field for edit in edits} == {"team", "stopPolicy"}
+    applied = with_edits(WANTED, edits)
+    assert applied["spec"] == {**SPEC, "stopPolicy": "Hold"} and applied["metadata"]["labels"] == {}
+    assert "stopPolicy" not in WANTED["spec"], "the program's own document stays"
+    kept = [edit.path for edit in edits]
+    assert find_edits(now, now, WANTED) == [], "the stack has it now"
+    later = find_edits(now, now, WANTED, kept)
+    assert [edit.path for edit in later] == kept and with_edits(WANTED, later) == applied
+    assert find_edits(now, now, applied, kept) == []
