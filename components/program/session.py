@@ -86,6 +86,7 @@ class Program:
             known.
         queue_targets: The `target` inputs of these clusters, once they are known.
         has_network_policies: Whether the program makes NetworkPolicies, which may admit what those of a cluster do not.
+        hardening: Cluster and namespace -> why its jobs are hardened; empty if its component does not want that.
         unmade_queues: Clusters of queues that are checked and not created, as the stack's target is Local.
         clusters: The `target` inputs of the clusters of its jobs and queues.
         jobsets: The JobSets of the program, by the subdomain of their Pods.
@@ -110,6 +111,7 @@ class Program:
     promised: set[str] = field(default_factory=set)
     queues: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     queue_targets: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    hardening: dict[tuple[str, str], str] = field(default_factory=dict)
     unmade_queues: set[str] = field(default_factory=set)
     has_network_policies: bool = False
     clusters: list[Mapping[str, Any]] = field(default_factory=list)

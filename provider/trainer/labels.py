@@ -59,6 +59,9 @@ def random_of_mark(mark: str) -> str:
     return "/".join(mark.split("/")[3:])
 
 
+HARDENING = "pulumi-trainer.dev/hardening"
+"""Annotation of a namespace: "restricted" if new runs of its jobs are hardened unless their job or stack says otherwise."""
+
 KEPT = "pulumi-trainer.dev/kept-fields"
 """Annotation of an object with `drift="keep"`: JSON with the paths of the fields that are applied as others have changed them."""
 

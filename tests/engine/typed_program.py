@@ -260,6 +260,7 @@ pulumi.export("volume", dataset.volume)
 rules = trainer.JobRules(registries=["ghcr.io/acme"], gpus={"": 8, "high": 64}, host_access=False, queue=True)
 trainer.JobPolicy("rules", rules=rules, namespaces=["nlp"])
 nlp = trainer.TeamNamespace("nlp", share=trainer.Team(gpus=8), groups=["nlp"], quota={"pods": 200})
+trainer.TeamNamespace("vision", hardening="restricted", pod_security="baseline")
 trainer.GpuQueues(
     "shared", teams=[nlp], gpus={"h100": None, "small": None}, resource={"small": "nvidia.com/mig-1g.10gb"}
 )
