@@ -43,5 +43,5 @@ async def _hardened_by(destination: Kubernetes, place: Place) -> str:
         if (cluster, namespace) in declared:
             return declared[cluster, namespace]
     if await asyncio.to_thread(queries.hardens_jobs, place.target, namespace):
-        return f"its annotation {HARDENING} says so"
+        return f"its annotation {HARDENING} is restricted"
     return ""
