@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 from kubernetes.client import CustomObjectsApi
 from kubernetes.config import new_client_from_config
-from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, RESOURCE_FLAVOR
 
 from tools.cluster.cluster import Cluster
 
@@ -161,3 +163,29 @@ def test_what_somebody_has_removed_is_kept_too(lab: Lab, cluster: Cluster) -> No
     lab.preview("--expect-no-changes")
     lab.up_of(lab.text(QUEUE, labels={"team": "rl", "site": "c"}))
     assert lab.objects("ClusterQueue")[lab.prefix]["metadata"]["labels"] == {"team": "rl", "site": "c"}
+
+
+FLAVOR = """
+trainer.ResourceFlavor("{name}-alone")
+"""
+
+
+def test_doctor_reaches_queues_whose_kubeconfig_is_not_here(lab: Lab, cluster: Cluster) -> None:  # noqa: F811
+    """As in the Pod of its CronJob: the state of a platform has the path of another machine."""
+    elsewhere = Path(shutil.copy(cluster.kubeconfig, lab.folder / "elsewhere"))
+    lab.config("trainer:kubeconfig", str(elsewhere))
+
+    def compared() -> str:
+        hidden = elsewhere.rename(lab.folder / "hidden")
+        try:
+            done = run_doctor(lab, "--kubeconfig", str(cluster.kubeconfig))
+        finally:
+            hidden.rename(elsewhere)
+        assert not done.stderr
+        return done.stdout
+
+    for program in (TEAM, FLAVOR):  # with a ClusterQueue, whose guard has the cluster, and without
+        lab.up_of(lab.text(program, cpus=16))
+        assert lab.prefix not in compared()
+    lab.root_client.delete(RESOURCE_FLAVOR, "", f"{lab.prefix}-alone")
+    assert f"ResourceFlavor {lab.prefix}-alone" in compared()
