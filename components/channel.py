@@ -42,6 +42,8 @@ from pulumi_trainer.provider.trainer.runtime_rollout import (
 from pulumi_trainer.runtime import catalogue_argument_problems
 from pulumi_trainer.runtimes import BUILT_IN, RuntimeCatalog
 
+_MOST = "24h"
+
 
 class ChannelArgs(ComponentArgs):
     """The arguments of `RuntimeChannel`."""
@@ -51,6 +53,7 @@ class ChannelArgs(ComponentArgs):
     waves: Sequence[Sequence[str]] = ()
     soak: str = "0s"
     max_regression: Mapping[str, float] | None = None
+    max_duration: str = _MOST
     force: bool = False
     target: Destination | None = None
 
@@ -74,6 +77,8 @@ class ChannelArgs(ComponentArgs):
                     known.add(name)
         if not isinstance(self.soak, str) or parse_duration(self.soak) is None:
             yield Problem("soak", f"must be a duration such as 30m or 2h, not {shown_value(self.soak)}")
+        if not isinstance(self.max_duration, str) or not parse_duration(self.max_duration):
+            yield Problem("max_duration", f"must be a duration such as 30m or 2h, not {shown_value(self.max_duration)}")
         if not isinstance(self.max_regression, Mapping | None):
             yield Problem(
                 "max_regression", f"must be a mapping from metrics to numbers, not {shown_value(self.max_regression)}"
@@ -87,8 +92,9 @@ class ChannelArgs(ComponentArgs):
                 )
             if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 < limit < inf:
                 yield Problem(f"max_regression[{metric}]", f"must be a number such as 1.1, not {shown_value(limit)}")
-        if not self.waves and (self.max_regression or self.soak != "0s"):
-            yield Problem("waves", "is missing: soak= and max_regression= are about the waves of a roll-out")
+        if not self.waves and (self.max_regression or self.soak != "0s" or self.max_duration != _MOST):
+            why = "is missing: soak=, max_regression= and max_duration= are about the waves of a roll-out"
+            yield Problem("waves", why)
 
 
 _PLACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(/[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?")
@@ -111,6 +117,8 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
         soak: Least time between two waves, such as 2h; default: 0s.
         max_regression: Metric, or `seconds` for the time of a run -> how many times its value before it may be, of the jobs
             that `waves` names: {"seconds": 1.1, "loss": 1.02}. A worse one stops the roll-out. Default: not compared.
+        max_duration: Longest time of a run on the new release, such as 30m, of the jobs that `waves` names, from its start, or
+            else from its creation. A longer one stops the roll-out, also if it succeeds later. Default: 24h.
         force: Whether the channel, and releases of its catalogue, may be removed while jobs use them; default: False.
         target: Target of the jobs that use the channel; default: the target of the stack.
         opts: Resource options.
@@ -143,7 +151,8 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
         self._waves = Waves()
         self._read_release: str | None = None
         if not wrong:
-            self._waves = Waves(args.waves, parse_duration(args.soak) or 0.0, args.max_regression)
+            soak, longest = parse_duration(args.soak) or 0.0, parse_duration(args.max_duration) or inf
+            self._waves = Waves(args.waves, soak, args.max_regression, longest)
         shown = None
         if isinstance(args.release, str) and args.release.isascii():
             shown = args.release

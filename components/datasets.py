@@ -24,6 +24,7 @@ from pulumi_trainer.plan.runtime_ref import API_VERSION, from_catalogue
 from pulumi_trainer.plan.volume_claims import Claim, FetchedData, VolumeArgs, mount, pod_volume
 from pulumi_trainer.program import session, targets
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
+from pulumi_trainer.program.hardening import is_restricted
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.trainer_release import choose_release
 from pulumi_trainer.provider.engine.pulumi_compat import few_frames
@@ -198,7 +199,7 @@ class Fetched(FetchedData, JobComponent):
         hardening = None
         if "restricted" in {args.hardening for args in self.consumers}:
             hardening = "restricted"
-        restricted = targets.is_restricted(hardening, destination)
+        restricted = await is_restricted(hardening, destination, place)
         rendered = render_job(lambda release: render(runtime, train_job, release, restricted=restricted), job.release)
         mounted = StepResult(objects=files, claims={"volume": self.claim})
         return result.add(mounted).add(rendered, made=rendered.made)

@@ -17,13 +17,13 @@ from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.plan.outputs import Resolved, resolve, restore_outputs
 from pulumi_trainer.program import dependencies, session, targets
 from pulumi_trainer.program.constructors import ComponentArgs
-from pulumi_trainer.program.drift import Drift, force_annotation, review_edits
+from pulumi_trainer.program.drift import Drift, Reviewed, drift_annotations, review_edits
 from pulumi_trainer.program.object_owner import ObjectOwner, Place, mark_of
 from pulumi_trainer.program.targets import Destination, Kubernetes
 from pulumi_trainer.provider.engine.pulumi_compat import known_output
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
-from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit, restoration
+from pulumi_trainer.provider.kubernetes.hand_edits import restoration, with_edits
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.labels import MADE_BY
@@ -101,42 +101,39 @@ class KubernetesObject(pulumi.ComponentResource):
         found += self.object_problems(resolved.document) + plaintext_secrets.problems(resolved.document, "")
         if not found and isinstance(destination, Kubernetes):
             found += targets.plugin_problems()
-        live: Mapping[str, Any] = {}
-        edits: list[HandEdit] = []
+        reviewed = Reviewed()
         if not found and isinstance(destination, Kubernetes) and isinstance(namespace, str):
             live = await asyncio.to_thread(self._live, place.target, namespace)
-            edits, found = await self._review_live(place.target, live, resolved.document)
+            reviewed, found = await self._review_live(place.target, live, resolved.document)
         if found:
             found = [Problem(self._args.place(p.where), p.why, p.hint, p.type) for p in found]
             session.current().problems.extend(problems_below(where, found))
             return None
         if not isinstance(destination, Kubernetes):
             return None
-        return await self._register(destination, place, resolved, live, edits)
+        return await self._register(destination, place, resolved, reviewed)
 
     async def _review_live(
         self, target: Mapping[str, Any], live: Mapping[str, Any], wanted: Mapping[str, Any]
-    ) -> tuple[list[HandEdit], list[Problem]]:
-        """Return what was changed by hand in the object and is put back, and why it cannot be created or changed."""
+    ) -> tuple[Reviewed, list[Problem]]:
+        """Return what was changed by hand in the object, and why it cannot be created or changed."""
         owner = await session.current().object_owner()
         found = await asyncio.to_thread(self._name_conflicts, target, section(live, "metadata"), owner)
         if not live or found:
-            return [], found
+            return Reviewed(section(live, "metadata")), found
         return await review_edits(
             self.resource, live, wanted, self._args.drift, lambda: self._affected_jobs(target, live)
         )
 
     async def _register(
-        self,
-        destination: Kubernetes,
-        place: targets.Place,
-        resolved: Resolved,
-        live: Mapping[str, Any],
-        edits: list[HandEdit],
+        self, destination: Kubernetes, place: targets.Place, resolved: Resolved, reviewed: Reviewed
     ) -> pulumi.Resource:
-        document = restore_outputs(resolved.document, resolved.unknown)
-        at, about = self._place(document["metadata"].get("namespace")), section(live, "metadata")
-        own = {MADE_BY: await session.current().owner_mark(at, about), **await self._force(at, about, edits)}
+        document = restore_outputs(with_edits(resolved.document, reviewed.kept), resolved.unknown)
+        at = self._place(document["metadata"].get("namespace"))
+        own = {
+            MADE_BY: await session.current().owner_mark(at, reviewed.live),
+            **await self._drift_annotations(at, reviewed),
+        }
         annotations = {**document["metadata"].get("annotations", {}), **own}
         document["metadata"] = {**document["metadata"], "annotations": annotations}
         options = pulumi.ResourceOptions(
@@ -147,12 +144,12 @@ class KubernetesObject(pulumi.ComponentResource):
             retain_on_delete=self._opts.retain_on_delete,
         )
         made = PluginResource(self.pulumi_resource_name, document, options)
-        restored = restoration(edits, document)
+        restored = restoration(reviewed.restored, document)
         session.current().guard(made, self.resource, document["metadata"], place.target, restored)
         return made
 
-    async def _force(self, at: Place, live: Mapping[str, Any], edits: list[HandEdit]) -> dict[str, str]:
-        return await force_annotation(at, live, taken_over=bool(edits))
+    async def _drift_annotations(self, at: Place, reviewed: Reviewed) -> dict[str, str]:
+        return await drift_annotations(at, reviewed)
 
     def _place(self, namespace: Any) -> Place:
         return self.resource.group, self.resource.kind, text(namespace), self.name

@@ -9,11 +9,10 @@ from typing import Any
 import pulumi
 from pulumi_trainer.kubernetes_object import KubernetesObject, ObjectArgs
 from pulumi_trainer.program import session
-from pulumi_trainer.program.drift import PATCH_FORCE
+from pulumi_trainer.program.drift import PATCH_FORCE, Reviewed
 from pulumi_trainer.program.object_owner import ObjectOwner, Place, mark_of
 from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE, Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.labels import stack_of_mark
@@ -55,11 +54,12 @@ class Part(KubernetesObject):
             return []
         return super()._name_conflicts(target, found, owner)
 
-    async def _force(self, at: Place, live: Mapping[str, Any], edits: list[HandEdit]) -> dict[str, str]:
+    async def _drift_annotations(self, at: Place, reviewed: Reviewed) -> dict[str, str]:
+        found = await super()._drift_annotations(at, reviewed)
         owner = await session.current().object_owner()
-        if self._is_left_by(owner.name, live) and mark_of(live) != owner.mark:
-            return {PATCH_FORCE: "true"}
-        return await super()._force(at, live, edits)
+        if self._is_left_by(owner.name, reviewed.live) and mark_of(reviewed.live) != owner.mark:
+            found[PATCH_FORCE] = "true"
+        return found
 
     def _is_left_by(self, stack: str, found: Mapping[str, Any]) -> bool:
         """Return whether an object is a namespace that a stack of this name has made, whose `destroy` leaves it."""
@@ -72,12 +72,14 @@ class Part(KubernetesObject):
 
     async def _review_live(
         self, target: Mapping[str, Any], live: Mapping[str, Any], wanted: Mapping[str, Any]
-    ) -> tuple[list[HandEdit], list[Problem]]:
+    ) -> tuple[Reviewed, list[Problem]]:
         if self.resource is NAMESPACE and not live:
             found = await asyncio.to_thread(queries.find_object, target, NAMESPACE, "", self.name)
             if "deletionTimestamp" in section(found, "metadata"):
                 why = f"namespace {self.name} is being deleted"
-                return [], [Problem("name", why, "run the update again once it is gone, or choose another name")]
+                return Reviewed(), [
+                    Problem("name", why, "run the update again once it is gone, or choose another name")
+                ]
         return await super()._review_live(target, live, wanted)
 
 

@@ -29,6 +29,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label, qualified_name
 from pulumi_trainer.provider.kubernetes.values.quantity import quantity_problems
 from pulumi_trainer.provider.targets import queries
+from pulumi_trainer.provider.trainer.labels import HARDENING
 from pulumi_trainer.queues.teams import Team, TeamPlace
 
 PodSecurity = Literal["privileged", "baseline", "restricted"]
@@ -44,7 +45,8 @@ class TeamNamespaceArgs(ComponentArgs):
     groups: Sequence[str] = ()
     users: Sequence[str] = ()
     quota: Mapping[str, int | str] | None = None
-    pod_security: PodSecurity = "baseline"
+    hardening: Literal["restricted", "none"] | None = None
+    pod_security: PodSecurity | None = None
     egress: Sequence[Egress] | None = None
     labels: Strings | None = None
     annotations: Strings | None = None
@@ -54,7 +56,9 @@ class TeamNamespaceArgs(ComponentArgs):
 
     def check(self) -> list[Problem]:
         found = super().check()
-        found += not_one_of("pod_security", self.pod_security, _LEVELS)
+        for argument, allowed in (("pod_security", _LEVELS), ("hardening", targets.HARDENING)):
+            if getattr(self, argument) is not None:
+                found += not_one_of(argument, getattr(self, argument), allowed)
         if self.share is not None and not isinstance(self.share, Team):
             found.append(Problem("share", f"must be Team(...), not {shown_value(self.share)}"))
         elif self.share is not None and self.share.namespace is not None:
@@ -86,8 +90,10 @@ class TeamNamespace(TeamPlace):
             exist.
         users: Users that may, likewise.
         quota: Resource -> most of the namespace, of a ResourceQuota: {"pods": 200, "requests.storage": "10Ti"}. Default: none.
-        pod_security: Level of Pod Security that the namespace enforces; default: baseline. Jobs in a restricted namespace need
-            hardening="restricted".
+        hardening: `restricted`: new runs of jobs in the namespace are hardened, as with `TrainJob(hardening="restricted")`, also
+            those of other programs, unless their job or their stack (`trainer:hardening`) says otherwise. Default: `none`.
+        pod_security: Level of Pod Security that the namespace enforces, where `restricted` needs jobs that are hardened; default:
+            restricted with hardening="restricted", else baseline.
         egress: Addresses outside the cluster that Pods of jobs reach; their NetworkPolicy allows nothing else but DNS and each
             other. Default: no NetworkPolicy.
         labels: Further labels of the Namespace.
@@ -124,8 +130,13 @@ class TeamNamespace(TeamPlace):
         kept = pulumi.ResourceOptions(
             parent=self, depends_on=opts.depends_on, protect=opts.protect, retain_on_delete=True
         )
-        labels = {**(args.labels or {}), _ENFORCE: args.pod_security}
-        named: dict[str, Any] = {"name": self.name, "labels": labels, "annotations": args.annotations}
+        level, annotations, hardened_by = args.pod_security or "baseline", {**(args.annotations or {})}, ""
+        if args.hardening == "restricted":
+            level, hardened_by = args.pod_security or "restricted", f'{where} has hardening="restricted"'
+            annotations[HARDENING] = "restricted"
+        session.current().hardening[targets.cluster_key(args.target), self.name] = hardened_by
+        labels = {**(args.labels or {}), _ENFORCE: level}
+        named: dict[str, Any] = {"name": self.name, "labels": labels, "annotations": annotations}
         namespace = Part(PartArgs(args.resource_name, resource=NAMESPACE, body={}, opts=kept, **named, **about))
         objects.append(namespace)
         after = pulumi.ResourceOptions(parent=self, depends_on=[namespace], protect=opts.protect)

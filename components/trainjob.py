@@ -68,7 +68,8 @@ class TrainJob(JobComponent):
         active_deadline_seconds: Seconds that the training may run, with or without a queue (`activeDeadlineSeconds`).
         managed_by: Controller that manages the TrainJob (`managedBy`).
         hardening: `restricted`: Pods get what the profile of Pod Security of this name demands, and no service account token;
-            `none`: they are left alone. Default: `trainer:hardening` of the stack, else `none`. Ignored on this machine.
+            `none`: they are left alone. Default: `trainer:hardening` of the stack, else what
+            the TeamNamespace of its namespace wants, else `none`. Ignored on this machine.
         name: Name of the JobSet; default: the resource's name and a short digest of project and stack.
         output: Volume at /workspace/output in every node: True, or an `OutputVolume`; default: none.
         checkpoint: How the job saves checkpoints and goes on after an interruption, a `CheckpointPolicy`;

@@ -47,6 +47,7 @@ from pulumi_trainer.plan.written_job import (
     writable_data,
 )
 from pulumi_trainer.program import queue_lints, session, targets
+from pulumi_trainer.program.hardening import is_restricted
 from pulumi_trainer.program.trainer_release import choose_release, configured_release
 from pulumi_trainer.provider.jobs.lineage import ASSIGNED
 from pulumi_trainer.provider.jobs.nodes import nodes_of
@@ -117,7 +118,7 @@ async def plan(args: TrainJobArgs) -> Plan:
     if result.problems:
         return result
 
-    restricted = targets.is_restricted(args.hardening, destination)
+    restricted = await is_restricted(args.hardening, destination, place)
     made = session.current().queues_of(destination)
     queues = await queue_lints.find_queues(
         made, place.target, place.namespace, _queue(train_job, runtime if job.mode == "jobset" else None),

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pulumi_trainer.program import messages, session
 from pulumi_trainer.program.object_owner import Place
+from pulumi_trainer.provider.jobs.edited_json import parse
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, several
 from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit, edits_text, find_edits
-from pulumi_trainer.provider.kubernetes.values.accessors import section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, section, text
+from pulumi_trainer.provider.kubernetes.values.wording import join_names
+from pulumi_trainer.provider.trainer.labels import KEPT
 
 Drift = Literal["restore", "refuse", "keep"]
 PATCH_FORCE = "pulumi.com/patchForce"
@@ -19,18 +24,33 @@ PATCH_FORCE = "pulumi.com/patchForce"
 stack may make it at the same time."""
 
 
-async def force_annotation(place: Place, live: Mapping[str, Any], *, taken_over: bool) -> dict[str, str]:
-    """Return the annotation for an object whose fields others have set, by hand or before it was adopted; an object that has it
-    keeps it.
+@dataclass(frozen=True)
+class Reviewed:
+    """What was changed by hand in an object.
 
-    Args:
+    Attributes:
         live: Metadata of this stack's object in the cluster; empty if not found.
-        taken_over: Whether fields are taken over now.
+        restored: What an update puts back.
+        kept: What it leaves as it is.
+        adopted: Whether the object belongs to no stack yet and is taken over.
     """
+
+    live: Mapping[str, Any] = field(default_factory=dict)
+    restored: Sequence[HandEdit] = ()
+    kept: Sequence[HandEdit] = ()
+    adopted: bool = False
+
+
+async def drift_annotations(place: Place, reviewed: Reviewed) -> dict[str, str]:
+    """Return the annotations for an object that was changed by hand or is adopted; one that has `PATCH_FORCE` keeps it."""
     recorded = section((await session.current().object_owner()).recorded.get(place, {}), "metadata")
-    if taken_over or any(PATCH_FORCE in section(each, "annotations") for each in (live, recorded)):
-        return {PATCH_FORCE: "true"}
-    return {}
+    found: dict[str, str] = {}
+    is_forced = any(PATCH_FORCE in section(each, "annotations") for each in (reviewed.live, recorded))
+    if reviewed.restored or reviewed.adopted or is_forced:
+        found[PATCH_FORCE] = "true"
+    if reviewed.kept:
+        found[KEPT] = json.dumps([edit.path for edit in reviewed.kept], separators=(",", ":"))
+    return found
 
 
 async def review_edits(
@@ -39,8 +59,8 @@ async def review_edits(
     wanted: Mapping[str, Any],
     drift: Drift | None,
     list_jobs: Callable[[], Sequence[str]],
-) -> tuple[list[HandEdit], list[Problem]]:
-    """Return what an update has to revert, and why it is refused; warn of changes that are reverted, or stay.
+) -> tuple[Reviewed, list[Problem]]:
+    """Return what was changed by hand, and why an update is refused; warn of changes that are reverted, or stay.
 
     Args:
         live: The object, which belongs to this stack.
@@ -50,10 +70,11 @@ async def review_edits(
     """
     about = section(live, "metadata")
     namespace, name = text(about.get("namespace")), text(about.get("name"))
-    recorded = (await session.current().object_owner()).recorded
-    edits = find_edits(recorded.get((kind.group, kind.kind, namespace, name), {}), live, wanted)
+    owner = await session.current().object_owner()
+    recorded = owner.recorded.get((kind.group, kind.kind, namespace, name), {})
+    edits = find_edits(recorded, live, wanted, _kept_fields(recorded))
     if not edits:
-        return [], []
+        return Reviewed(about), []
     jobs: Sequence[str] = ()
     if drift is None and any(edit.path[0] != "metadata" for edit in edits):  # labels and annotations concern no job
         try:
@@ -65,11 +86,18 @@ async def review_edits(
         if jobs:
             why += f". These jobs are affected: {several(jobs)}"
         hint = 'drift="restore" puts it back, drift="keep" leaves it; or write the values into the program'
-        return [], [Problem("drift", why, hint)]
-    does = "an update puts it back"
+        return Reviewed(about), [Problem("drift", why, hint)]
+    does, found = "an update puts it back", Reviewed(about, restored=edits)
     if drift == "keep":
-        does, edits = "stays so", []
+        fields = join_names([edit.field for edit in edits])
+        does, found = f"stays so, and no update changes {fields}", Reviewed(about, kept=edits)
     note = Problem("", f"{why}; {does}")
     if session.current().is_unreported(note):
         messages.warn(note)
-    return edits, []
+    return found, []
+
+
+def _kept_fields(recorded: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the fields that this stack has applied as others had changed them."""
+    found = parse(section(recorded, "metadata", "annotations").get(KEPT))
+    return [tuple(map(str, path)) for path in listed(found) if path and isinstance(path, list)]

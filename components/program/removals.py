@@ -15,6 +15,7 @@ from typing import Any
 from pulumi_trainer.provider.engine import dynamic, pulumi_compat
 from pulumi_trainer.provider.engine.values import to_plain
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.targets import queries
 
@@ -25,6 +26,7 @@ _VOLUME = "pulumi-python:dynamic/trainer:Volume"
 JOBSET = "pulumi-python:dynamic/trainer:JobSet"
 _TARGET = "pulumi-python:dynamic/trainer:Target"
 _RUNTIME = "pulumi-python:dynamic/trainer:Runtime"
+_GUARD = "pulumi-python:dynamic/trainer:ObjectGuard"
 Resources = Sequence[tuple[str, Mapping[str, Any]]]
 """Type and outputs of the resources of a stack."""
 
@@ -67,6 +69,18 @@ def recorded_cluster(stack: Resources, name: str) -> str:
         if type_ == _TARGET and outputs[URN].endswith(f"::{name}"):
             return str(outputs.get("cluster") or "")
     return ""
+
+
+def guarded_targets(stack: Resources, group: str) -> list[Mapping[str, Any]]:
+    """Return the connections to the clusters in which a stack has objects of an API group."""
+    found = list[Mapping[str, Any]]()
+    for type_, outputs in stack:
+        if type_ != _GUARD:
+            continue
+        known = to_plain(dict(outputs))
+        if any(text(each.get("apiVersion")).startswith(f"{group}/") for each in mappings(known.get("objects"))):
+            found.append(section(known, "target"))
+    return found
 
 
 def names_of_target(stack: Resources, connection: Mapping[str, Any], cluster: str = "") -> list[str]:

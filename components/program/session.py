@@ -34,6 +34,7 @@ from pulumi_trainer.program.removals import (
     recorded_cluster,
     refusals,
 )
+from pulumi_trainer.program.removed_queues import review_undeclared
 from pulumi_trainer.program.severities import by_severity
 from pulumi_trainer.program.targets import CONFIGURATION, Destination
 from pulumi_trainer.program.watch import Watch
@@ -85,6 +86,7 @@ class Program:
             known.
         queue_targets: The `target` inputs of these clusters, once they are known.
         has_network_policies: Whether the program makes NetworkPolicies, which may admit what those of a cluster do not.
+        hardening: Cluster and namespace -> why its jobs are hardened; empty if its component does not want that.
         unmade_queues: Clusters of queues that are checked and not created, as the stack's target is Local.
         clusters: The `target` inputs of the clusters of its jobs and queues.
         jobsets: The JobSets of the program, by the subdomain of their Pods.
@@ -109,6 +111,7 @@ class Program:
     promised: set[str] = field(default_factory=set)
     queues: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     queue_targets: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    hardening: dict[tuple[str, str], str] = field(default_factory=dict)
     unmade_queues: set[str] = field(default_factory=set)
     has_network_policies: bool = False
     clusters: list[Mapping[str, Any]] = field(default_factory=list)
@@ -372,6 +375,12 @@ class Program:
         if self._stack is not None and pulumi.runtime.is_dry_run():
             stack = await self._stack
             self.problems += await refusals(stack, self.channels, self.jobs)
+            if not self.queues:
+                owner = await self.object_owner()
+                refused, warnings = await asyncio.to_thread(review_undeclared, stack, owner, self.queue_of)
+                self.problems += refused
+                for warning in warnings:
+                    messages.warn(warning)
             if not self.problems:
                 for text in await losses(stack, self.registered):
                     messages.warn(text)

@@ -280,16 +280,6 @@ def mode_of(destination: Destination) -> str:
     return destination.mode or pulumi.Config("trainer").get("mode") or "jobset"
 
 
-def is_restricted(hardening: str | None, destination: Destination) -> bool:
-    """Return whether Pods are hardened.
-
-    Args:
-        hardening: The argument of the job; None for `trainer:hardening` of the stack.
-    """
-    wanted = hardening or pulumi.Config("trainer").get("hardening")
-    return wanted == "restricted" and isinstance(destination, Kubernetes)
-
-
 @dataclass(frozen=True)
 class Place:
     """The resolved target of jobs.

@@ -23,14 +23,22 @@ from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.kubernetes_object import PluginResource
 from pulumi_trainer.plan.outputs import Resolved, resolve, restore_outputs
 from pulumi_trainer.program import dependencies, messages, session, targets
-from pulumi_trainer.program.drift import Drift, force_annotation, review_edits
+from pulumi_trainer.program.drift import Drift, Reviewed, drift_annotations, review_edits
 from pulumi_trainer.program.object_owner import mark_of
 from pulumi_trainer.program.removals import jobs_of
+from pulumi_trainer.program.removed_queues import (
+    Place,
+    queues_with_work,
+    recorded_kinds,
+    removal_warnings,
+    transferred_objects,
+)
+from pulumi_trainer.program.removed_queues import refusals as refusals_of_queues
 from pulumi_trainer.program.targets import Kubernetes
-from pulumi_trainer.provider.jobs.submission import ANYTHING, MAIN, Work
+from pulumi_trainer.provider.jobs.submission import ANYTHING
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, several
-from pulumi_trainer.provider.kubernetes.hand_edits import ADOPTED, HandEdit, differences, restoration
+from pulumi_trainer.provider.kubernetes.hand_edits import ADOPTED, differences, restoration, with_edits
 from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.admission_review import review
@@ -51,14 +59,6 @@ from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.labels import MADE_BY, ON_DELETE
 from pulumi_trainer.queues.affected_jobs import affected_jobs
 from pulumi_trainer.queues.arguments import Spec
-from pulumi_trainer.queues.removed_queues import (
-    Place,
-    queues_with_work,
-    recorded_kinds,
-    removal_warnings,
-    transferred_objects,
-)
-from pulumi_trainer.queues.removed_queues import refusals as refusals_of_queues
 
 DELETE_WITHIN = "3m"
 """How long pulumi-kubernetes waits for the deletion of an object, which may wait for references of other objects."""
@@ -89,8 +89,6 @@ class QueueObject(pulumi.ComponentResource):
 
     kind: ClassVar[str]
     misnamed: list[Problem]
-    adopted = False
-    """Whether the object in the cluster belongs to no stack and is taken over."""
 
     def construct(self, args: Any) -> None:
         """Check the arguments, register the component, and create the object once its values are known."""
@@ -107,10 +105,8 @@ class QueueObject(pulumi.ComponentResource):
         self.name: str = args.name or resource_name
         self.version = NEWEST
         self.connection: Any = None
-        self.live: Mapping[str, Any] = {}
-        """Metadata of this stack's object in the cluster; empty if not found."""
-        self.edits: list[HandEdit] = []
-        """What was changed in it by hand, and is put back."""
+        self.reviewed = Reviewed()
+        """What was changed in it by hand, and whether it is taken over."""
         self.mark: pulumi.Input[str] = ""
         """Its owner mark, once it is created."""
         self._args: Spec = without_refused(args)
@@ -222,13 +218,14 @@ class QueueObject(pulumi.ComponentResource):
                 self._refuse(wrong)
                 return None
         at = GROUP, self.kind, text(self.document["metadata"].get("namespace")), self.name
-        self.mark = await session.current().owner_mark(at, self.live)
+        self.mark = await session.current().owner_mark(at, self.reviewed.live)
+        older = {**with_edits(older, self.reviewed.kept)}
         older["metadata"] = {
             **older["metadata"],
             "annotations": {
                 **older["metadata"].get("annotations", {}),
                 MADE_BY: self.mark,
-                **await force_annotation(at, self.live, taken_over=bool(self.edits) or self.adopted),
+                **await drift_annotations(at, self.reviewed),
                 **self._deletion_annotations(),
             },
         }
@@ -240,8 +237,8 @@ class QueueObject(pulumi.ComponentResource):
         made = _Object(self.pulumi_resource_name, document, options)
         kind = api_resource(self.kind, self.version)
         restored: Mapping[str, Any] = ADOPTED
-        if not self.adopted:
-            restored = restoration(self.edits, document)
+        if not self.reviewed.adopted:
+            restored = restoration(self.reviewed.restored, document)
         session.current().guard(made, kind, document["metadata"], self.connection, restored)
         return made
 
@@ -416,19 +413,7 @@ class _Set:
         if not work:
             return []
         own = jobs_of(await session.current().stack_resources())
-        wanted = session.current().queue_of
-
-        def stays(each: Work) -> bool:
-            """Return whether a job still has its work when the queue is deleted: its queue stays the same, and the job in the
-            program.
-            """
-            kind, _, where = each.job.partition(" ")
-            name = where.rpartition("/")[2]
-            if kind not in MAIN or where not in own:
-                return True
-            return name in wanted and wanted[name] == each.queue.rpartition("/")[2]
-
-        return [*refusals_of_queues(work, stays)]
+        return [*refusals_of_queues(work, own, session.current().queue_of)]
 
     async def _transferred_objects(self, first: QueueObject, served: Any) -> list[Problem]:
         """Return a problem for each removed object that belongs to another stack now: an update would delete it."""
@@ -479,7 +464,7 @@ class _Set:
                 if not member._args.adopt or mark_of(found):
                     return [Problem("name", *owner.foreign_object(of, found, may_adopt=True))]
                 return self._adopt(member, each, of)
-            member.live = found
+            member.reviewed = Reviewed(found)
             wrong = [*immutable_changes(member.document, each, served or VERSIONS)]
             return member._with_argument_paths(wrong or await self._review_edits(member, each, connection, version))
         return []
@@ -496,7 +481,7 @@ class _Set:
             return [
                 Problem("adopt", f"{where} is not taken over, as the program would change it: {several(found)}", hint)
             ]
-        member.live, member.adopted = metadata, True
+        member.reviewed = Reviewed(metadata, adopted=True)
         self.taken_over.append(where)
         return []
 
@@ -509,10 +494,10 @@ class _Set:
     async def _review_edits(
         self, member: QueueObject, live: Mapping[str, Any], connection: Any, version: str
     ) -> list[Problem]:
-        """Note what was changed in an object by hand and is put back; return why it is refused."""
+        """Note what was changed in an object by hand; return why it is refused."""
         wanted, _ = at_version(with_canonical_quantities(member.document), version)
         kind = api_resource(member.kind, version)
-        member.edits, wrong = await review_edits(
+        member.reviewed, wrong = await review_edits(
             kind, live, wanted, member.drift, lambda: affected_jobs(connection, live, member.kind, version)
         )
         return wrong

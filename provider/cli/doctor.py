@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _MARK = f"{stacks.DYNAMIC}StackMark"
 _TARGETS = (f"{stacks.DYNAMIC}Target", f"{stacks.DYNAMIC}JobSet", f"{stacks.DYNAMIC}Volume", f"{stacks.DYNAMIC}Runtime")
 _GUARD = f"{stacks.DYNAMIC}ObjectGuard"
+_QUEUE_GUARD = f"{stacks.DYNAMIC}QueueGuard"
 
 
 @dataclass
@@ -170,11 +171,14 @@ def _places(resources: Sequence[Mapping[str, Any]], where: Where, local_root: st
     """Return the targets in the state, by the input `target` without label and namespace."""
     places: dict[str, _Place] = {}
     check = kubeconfig_check(where.project, where.kubeconfig)
-    clusters = _recorded_clusters(resources)
+    clusters, named = _recorded_clusters(resources), _named_connection(where)
     for each in resources:
         given = section(each, "inputs", "target")
         if each["type"] in (*_TARGETS, _GUARD) and given:
-            place = places.setdefault(_key(given), _place({**given, **clusters.get(_key(given), {})}, check))
+            reached = {**given, **clusters.get(_key(given), {})}
+            if "cluster" not in reached:
+                reached |= named
+            place = places.setdefault(_key(given), _place(reached, check))
             namespaces = (given.get("namespace"), section(each, "inputs").get("namespace"))
             place.namespaces |= {name for name in namespaces if isinstance(name, str)}
             sweeps = (given.get("sweep"), section(each, "outputs").get("sweep"))
@@ -184,13 +188,22 @@ def _places(resources: Sequence[Mapping[str, Any]], where: Where, local_root: st
     return {"": _place({"kind": "local", "root": local_root}, check)}
 
 
+def _named_connection(where: Where) -> dict[str, str]:
+    """Return the connection that the command names, for targets of which no cluster is recorded."""
+    if where.kubeconfig:
+        return {"kubeconfig": where.kubeconfig, "context": where.context or "", "content": ""}
+    if where.context:
+        return {"context": where.context}
+    return {}
+
+
 def _recorded_clusters(resources: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
     """Return the UID of the cluster of each target as a setting: another connection counts only if it leads there."""
     found: dict[str, dict[str, str]] = {}
     for each in resources:
         outputs = section(each, "outputs")
         cluster = text(section(outputs, "target").get("cluster")) or text(outputs.get("cluster"))
-        if each["type"] in _TARGETS and cluster:
+        if each["type"] in (*_TARGETS, _QUEUE_GUARD) and cluster:
             found[_key(section(each, "inputs", "target"))] = {"cluster": cluster}
     return found
 

@@ -122,17 +122,17 @@ def queues(where: Where, *, output: str, shown: Shown = Shown(), watch: bool = F
 
 
 def _print_queues(client: Client, namespace: str, where: Where, output: str, shown: Shown) -> None:
+    from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import recorded_preemptors
     from pulumi_trainer.provider.targets.kubernetes.observe.job_starts import read_starts
     from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import overview
 
-    if where.everywhere:
-        place = "the cluster has"
-        documents, unreadable = overview(client, "")
-        every = occupancy(documents, unreadable)
-    else:
+    place = "the cluster has"
+    if not where.everywhere:
         place = f"namespace {namespace} has"
-        documents, unreadable = overview(client, namespace)
-        every = _of_namespace(occupancy(documents, unreadable))
+    documents, unreadable = overview(client, "" if where.everywhere else namespace)
+    every = occupancy(documents, unreadable, recorded_preemptors(client, documents))
+    if not where.everywhere:
+        every = _of_namespace(every)
     found = shown.of(every)
     waiting = [work for work in found.work if not work.holds]
     if waiting:

@@ -34,20 +34,30 @@ class HandEdit:
         path: Fields of mappings, up to the first list or scalar.
         manager: Who has it now, and when that has written last; empty if not known.
         lines: What differs, such as `stopPolicy None -> Hold`.
+        value: What it is now; None if the field was removed.
     """
 
     path: Path
     manager: str
     lines: Sequence[str]
+    value: Any = None
+
+    @property
+    def field(self) -> str:
+        """The field in a message."""
+        return _shown_path(self.path)
 
 
-def find_edits(applied: Mapping[str, Any], live: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[HandEdit]:
+def find_edits(
+    applied: Mapping[str, Any], live: Mapping[str, Any], wanted: Mapping[str, Any], kept: Sequence[Path] = ()
+) -> list[HandEdit]:
     """Return what others have changed.
 
     Args:
         applied: The object as the server returned it when this stack applied it.
         live: The object as it is now, with its managedFields.
         wanted: The object that the program describes. A field that is already as it should be is not returned.
+        kept: Fields that this stack has applied as others had changed them.
     """
     if not applied or applied.get("apiVersion") != live.get("apiVersion", applied.get("apiVersion")):
         return []
@@ -57,14 +67,18 @@ def find_edits(applied: Mapping[str, Any], live: Mapping[str, Any], wanted: Mapp
     for path, before, now in _changed(_body(applied, wanted), _body(live, wanted), ()):
         manager, own = _manager(path, others), value_at(wanted, path)
         if now != own and (manager or (before is not None and own is not None)):
-            found[path] = HandEdit(path, manager, [*_differences(before, now, _shown_path(path))])
+            found[path] = HandEdit(path, manager, [*_differences(before, now, _shown_path(path))], now)
     last = max((text(each.get("time")) for each in entries if is_of_plugin(each)), default="")
     later = [each for each in others if last and text(each.get("time")) > last]
     for path, before, now in _changed(_body(wanted, wanted), _body(live, wanted), ()):
         manager = _manager(path, later)
         known = any(path[: len(each)] == each or each[: len(path)] == path for each in found)
         if manager and not known and not first_unknown(before):
-            found[path] = HandEdit(path, manager, [*_differences(before, now, _shown_path(path))])
+            found[path] = HandEdit(path, manager, [*_differences(before, now, _shown_path(path))], now)
+    for path in kept:
+        before, now = value_at(wanted, path), value_at(live, path)
+        if before != now and path not in found:
+            found[path] = HandEdit(path, "", [*_differences(before, now, _shown_path(path))], now)
     return [*found.values()]
 
 
@@ -80,6 +94,25 @@ def differences(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
         if not first_unknown(own):
             lines += _differences(now, own, _shown_path(path))
     return lines
+
+
+def with_edits(wanted: Mapping[str, Any], edits: Sequence[HandEdit]) -> Mapping[str, Any]:
+    """Return an object in which the fields that others have changed are as they are now."""
+    for edit in edits:
+        wanted = _with_value(wanted, edit.path, edit.value)
+    return wanted
+
+
+def _with_value(document: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
+    """Return a document with a value at a path; without the field if the value is None."""
+    (name, *rest), found = path, {**document}
+    if rest:
+        value = _with_value(section(found, name), tuple(rest), value)
+    if value is None:
+        found.pop(name, None)
+    else:
+        found[name] = value
+    return found
 
 
 def edits_text(edits: Sequence[HandEdit]) -> str:

@@ -203,10 +203,11 @@ def _to_dicts(parts: Iterable[Share | Work | Queue | Cohort]) -> list[dict[str, 
     return [part.to_dict() for part in parts]
 
 
-def occupancy(documents: Iterable[Document], unseen: Iterable[str]) -> Occupancy:
+def occupancy(documents: Iterable[Document], unseen: Iterable[str], gone: Mapping[str, str] | None = None) -> Occupancy:
     """Return the occupancy of queues.
 
     Args:
+        gone: The jobs of Workloads that are not among the documents, by the UIDs of these; default: none are known.
         unseen: Plurals of kinds that could not be read.
     """
     all_ = list(documents)
@@ -233,7 +234,7 @@ def occupancy(documents: Iterable[Document], unseen: Iterable[str]) -> Occupancy
         workloads_of_queue = [w for w in holding if local_queue_of(w) == key]
         local_queues.append(_local_queue(key, local[key], _usage(local[key], slots, workloads_of_queue)))
 
-    jobs = {text(section(d, "metadata").get("uid")): job_of(d) for d in workloads}
+    jobs = {**(gone or {}), **{text(section(d, "metadata").get("uid")): job_of(d) for d in workloads}}
     flavors, said = {name_of(d): flavors_of(d) for d in _of_kind(all_, "ClusterQueue")}, Judgements.of(workloads)
     work = []
     for document in workloads:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite
+from math import inf, isfinite
 
 from pulumi_trainer.provider.jobs.metrics import is_lower_better
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
+from pulumi_trainer.provider.kubernetes.values.wording import duration
 from pulumi_trainer.provider.lifecycle.target import TargetJobs
 from pulumi_trainer.provider.trainer.runtime_rollout import SECONDS, Rollout, Waves, is_reached
 
 
-def hold_reasons(jobs: TargetJobs, runtime: str, release: str, rollout: Rollout, waves: Waves) -> list[str]:
-    """Return why the next wave does not move yet, whatever the time is: failed jobs, and worse ones."""
+def hold_reasons(jobs: TargetJobs, runtime: str, release: str, rollout: Rollout, waves: Waves, now: float) -> list[str]:
+    """Return why the next wave does not move yet, however long ago the last one was: jobs that failed, hang, or are worse.
+
+    Args:
+        now: Seconds since the epoch.
+    """
     moved = waves.moved(rollout)
     try:
         found, unseen = jobs.consumers(runtime)
@@ -23,14 +28,31 @@ def hold_reasons(jobs: TargetJobs, runtime: str, release: str, rollout: Rollout,
         for where in filter(lambda name: "/" in name, moved):
             if where not in reached or reached[where].release != release:
                 reasons.append(f"{where} has not run on {release} yet")
+                continue
+            runs = jobs.runs(*where.split("/"))
+            overdue = [*_overdue(where, runs, reached[where].ended, release, waves.longest, now)]
+            if overdue:
+                reasons += overdue
             elif not reached[where].ended:
                 reasons.append(f"{where} still runs on {release}")
             elif waves.limits:
-                runs = jobs.runs(*where.split("/"))
                 reasons += regressions(where, runs, f"{runtime}@{rollout.before}", f"{runtime}@{release}", waves.limits)
     except TrainerError as fault:
         return [f"whether its jobs have failed is not known: {fault}"]
     return [*reasons, *filter(None, [unseen])]
+
+
+def _overdue(where: str, runs: Sequence[Run], ended: bool, release: str, longest: float, now: float) -> Iterator[str]:
+    """Yield that the last run of a job takes longer than it may, or has taken longer."""
+    if not runs or longest == inf:
+        return
+    run = runs[-1]
+    begun = run.started or run.created
+    if not ended and begun and now - begun > longest:
+        state = "has waited" if not run.started else "has run"
+        yield f"{where} hangs on {release}: it {state} for {duration(now - begun)}, max_duration is {duration(longest)}"
+    elif run.seconds > longest:
+        yield f"{where} ran for {duration(run.seconds)} on {release}, max_duration is {duration(longest)}"
 
 
 def _has_failed(job: Consumer, release: str) -> bool:

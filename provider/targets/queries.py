@@ -264,6 +264,13 @@ def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:
     return _ask(target, lambda cluster: queue_snapshot.lacks_namespace(cluster.client, namespace), False)
 
 
+def hardens_jobs(target: Mapping[str, Any], namespace: str) -> bool:
+    """Return whether a namespace wants its jobs hardened; False for an unreachable cluster."""
+    from pulumi_trainer.provider.targets.kubernetes.preflight import pod_security
+
+    return _ask(target, lambda cluster: pod_security.hardens_jobs(cluster.client, namespace), False)
+
+
 def _cluster(target: Mapping[str, Any]) -> KubernetesTarget:
     return cast("KubernetesTarget", connect(target))
 
@@ -279,7 +286,7 @@ def _ask(target: Mapping[str, Any], ask: Callable[[KubernetesTarget], T], otherw
 def rollout_holds(target: Mapping[str, Any], runtime: str, release: str, rollout: Rollout, waves: Waves) -> list[str]:
     """Return why the next wave of a channel does not move yet, whatever the time is."""
     try:
-        return hold_reasons(connect(target).jobs, runtime, release, rollout, waves)
+        return hold_reasons(connect(target).jobs, runtime, release, rollout, waves, time.time())
     except TrainerError as fault:
         return [f"whether its jobs have failed is not known: {fault}"]
 

@@ -59,6 +59,12 @@ def random_of_mark(mark: str) -> str:
     return "/".join(mark.split("/")[3:])
 
 
+HARDENING = "pulumi-trainer.dev/hardening"
+"""Annotation of a namespace: "restricted" if new runs of its jobs are hardened unless their job or stack says otherwise."""
+
+KEPT = "pulumi-trainer.dev/kept-fields"
+"""Annotation of an object with `drift="keep"`: JSON with the paths of the fields that are applied as others have changed them."""
+
 ON_DELETE = "pulumi-trainer.dev/on-delete"
 """Annotation of an object of Kueue's: what becomes of it when it leaves its program: "drain", "retain"; none: it is deleted, a
 ClusterQueue only without work."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -49,11 +50,13 @@ class Waves:
         groups: Namespaces, and jobs as NAMESPACE/NAME, of each wave; all others come last.
         soak: Seconds between two waves.
         limits: Metric -> how many times its value before it may be.
+        longest: Seconds that a run of a job that is named may take on the new release.
     """
 
     groups: Sequence[Sequence[str]] = ()
     soak: float = 0.0
     limits: Mapping[str, float] | None = None
+    longest: float = math.inf
 
     def moved(self, rollout: Rollout) -> list[str]:
         """Return the namespaces and jobs that have the new release."""

@@ -87,8 +87,10 @@ def test_what_stops_a_roll_out_is_known_before_anybody_reads_a_status(root: Clie
         until(lambda name=name: (root.get(JOBSET, namespace, name) or {}).get("status", {}).get("terminalState"))
         assert "phase" not in (root.get(CONFIG_MAP, namespace, name) or {})["data"]
     waves, rollout = Waves([[f"{namespace}/canary", f"{namespace}/runs"], [namespace]]), Rollout("1.0.0", 1, 0.0)
-    assert hold_reasons(target.jobs, namespace, "1.1.0", rollout, waves) == [f"{namespace}/runs still runs on 1.1.0"]
-    assert hold_reasons(target.jobs, namespace, "1.1.0", Rollout("1.0.0", 2, 0.0), waves) == [
+    assert hold_reasons(target.jobs, namespace, "1.1.0", rollout, waves, 0.0) == [
+        f"{namespace}/runs still runs on 1.1.0"
+    ]
+    assert hold_reasons(target.jobs, namespace, "1.1.0", Rollout("1.0.0", 2, 0.0), waves, 0.0) == [
         f"{namespace}/fails has failed on 1.1.0",
         f"{namespace}/runs still runs on 1.1.0",
     ]

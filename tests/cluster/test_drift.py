@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 from kubernetes.client import CustomObjectsApi
 from kubernetes.config import new_client_from_config
-from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, RESOURCE_FLAVOR
 
 from tools.cluster.cluster import Cluster
 
@@ -121,3 +123,69 @@ def test_what_was_put_back_can_be_left_out_of_the_program(lab: Lab, cluster: Clu
     found = lab.objects("ClusterQueue")[lab.prefix]
     assert (found["spec"]["stopPolicy"], found["metadata"].get("labels", {}).get("team")) == ("None", None)
     print(found["metadata"]["managedFields"])
+
+
+def test_what_is_kept_stays_beside_a_change_of_the_program(lab: Lab, cluster: Cluster) -> None:  # noqa: F811
+    """Of one field and of another one, also in the updates after it, and until the program takes it back."""
+    queue = f"{lab.prefix}-{lab.prefix}"
+
+    def state() -> tuple[str, str]:
+        found = lab.objects("ClusterQueue")[queue]
+        quota = found["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"]
+        return quota, found["spec"]["stopPolicy"]
+
+    lab.up_of(lab.text(TEAM, cpus=16))
+    edit(cluster, queue, {"stopPolicy": "Hold"})
+    kept = ', drift="keep"'
+    lab.program(lab.text(TEAM, cpus=20, more=kept))
+    for said in (lab.preview().out, lab.up().out):
+        assert "stopPolicy None -> Hold; stays so, and no update changes stopPolicy" in " ".join(said.split())
+    assert state() == ("20", "Hold")
+    lab.preview("--expect-no-changes")
+    edit(cluster, queue, with_quota(lab.objects("ClusterQueue")[queue], "3"))
+    said = " ".join(lab.up_of(lab.text(TEAM, cpus=24, more=kept)).split())
+    assert "nominalQuota 20 -> 3" in said and "no update changes resourceGroups, stopPolicy" in said, said
+    assert state() == ("3", "Hold")
+    lab.preview("--expect-no-changes", "--refresh")
+    said = " ".join(lab.up_of(lab.text(TEAM, cpus=28, more=kept)).split())
+    assert "nominalQuota 28 -> 3" in said and state() == ("3", "Hold")
+    lab.up_of(lab.text(TEAM, cpus=28))
+    assert state() == ("28", "None")
+    lab.preview("--expect-no-changes")
+
+
+def test_what_somebody_has_removed_is_kept_too(lab: Lab, cluster: Cluster) -> None:  # noqa: F811
+    lab.up_of(lab.text(QUEUE, labels={"team": "rl", "site": "a"}))
+    lab.root_client.patch(CLUSTER_QUEUE, "", lab.prefix, {"metadata": {"labels": {"team": None}}})
+    for site in ("b", "c"):
+        lab.up_of(lab.text(QUEUE, labels={"team": "rl", "site": site}, more=', drift="keep"'))
+        assert lab.objects("ClusterQueue")[lab.prefix]["metadata"]["labels"] == {"site": site}
+    lab.preview("--expect-no-changes")
+    lab.up_of(lab.text(QUEUE, labels={"team": "rl", "site": "c"}))
+    assert lab.objects("ClusterQueue")[lab.prefix]["metadata"]["labels"] == {"team": "rl", "site": "c"}
+
+
+FLAVOR = """
+trainer.ResourceFlavor("{name}-alone")
+"""
+
+
+def test_doctor_reaches_queues_whose_kubeconfig_is_not_here(lab: Lab, cluster: Cluster) -> None:  # noqa: F811
+    """As in the Pod of its CronJob: the state of a platform has the path of another machine."""
+    elsewhere = Path(shutil.copy(cluster.kubeconfig, lab.folder / "elsewhere"))
+    lab.config("trainer:kubeconfig", str(elsewhere))
+
+    def compared() -> str:
+        hidden = elsewhere.rename(lab.folder / "hidden")
+        try:
+            done = run_doctor(lab, "--kubeconfig", str(cluster.kubeconfig))
+        finally:
+            hidden.rename(elsewhere)
+        assert not done.stderr
+        return done.stdout
+
+    for program in (TEAM, FLAVOR):  # with a ClusterQueue, whose guard has the cluster, and without
+        lab.up_of(lab.text(program, cpus=16))
+        assert lab.prefix not in compared()
+    lab.root_client.delete(RESOURCE_FLAVOR, "", f"{lab.prefix}-alone")
+    assert f"ResourceFlavor {lab.prefix}-alone" in compared()

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE, Kind
+from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE, POD, Kind
 from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 
 from .jobs import until
 from .queue_lab import Lab, lab_on
-from .test_up import head
+from .test_up import head, second
 
 TEAM = """
 import pulumi_kubernetes as kubernetes
@@ -129,6 +129,39 @@ def test_a_team_that_leaves_keeps_its_namespace_while_another_stays_out_of_it(la
     lab.plain_up()
     assert lab.root_client.get(NAMESPACE, "", lab.prefix) is not None
     assert not may_create_jobs(lab, lab.prefix)
+
+
+def test_a_team_hardens_the_jobs_in_its_namespace(lab: Lab) -> None:
+    """Those of its program, and those of others, by the live namespace; a job, or its stack, may say otherwise."""
+    declared = DECLARED.replace('pod_security="privileged"', 'hardening="restricted"').replace("NAME", lab.prefix)
+    job = JOB.replace("NAME", lab.prefix)
+    lab.program(declared + job.replace("OPTS", ""), head())
+    planned = " ".join(lab.preview().out.split())
+    notice = f'New runs in namespace {lab.prefix} are hardened: TeamNamespace("{lab.prefix}") (__main__.py:'
+    assert notice in planned and 'has hardening="restricted"' in planned, planned
+    lab.plain_up()
+    assert runs_hardened(lab, "job")
+    lab.preview("--expect-no-changes")
+
+    second(lab)
+    other = job.replace('"job", name="job"', '"other", name="other"').replace("queue=queue", f'queue="{lab.prefix}"')
+    lab.program(other.replace("OPTS", ""), head())
+    planned = " ".join(lab.preview().out.split())
+    assert f"New runs in namespace {lab.prefix} are hardened: its annotation pulumi-trainer.dev/hardening" in planned
+    lab.plain_up()
+    assert runs_hardened(lab, "other")
+    lab.program(other.replace("OPTS", 'run="2", interrupt="allow", hardening="none"'), head())
+    refused = " ".join(lab.preview(ok=False).out.split())
+    assert "violates PodSecurity" in refused and "are hardened" not in refused
+    lab.destroy()
+    lab.stack = "test"
+
+
+def runs_hardened(lab: Lab, name: str) -> bool:
+    pods = [pod for pod in lab.root_client.list(POD, lab.prefix)[0] if pod["metadata"]["name"].startswith(f"{name}-")]
+    users = {(pod["spec"].get("securityContext") or {}).get("runAsUser") for pod in pods}
+    assert len(pods) == 2
+    return users == {1000}
 
 
 def may_create_jobs(lab: Lab, namespace: str) -> bool:

@@ -82,6 +82,30 @@ def test_the_stack_hardens_jobs_from_their_next_run_on(lab: Lab, label: Any) -> 
     lab.destroy()
 
 
+def test_a_namespace_hardens_jobs_from_their_next_run_on(lab: Lab, admin: ApiClient) -> None:  # noqa: F811
+    """What somebody writes on it touches no job that is there."""
+    lab.program(PLAIN, head())
+    lab.up()
+    pods = lab.pods(2)
+    notes = {"metadata": {"annotations": {"pulumi-trainer.dev/hardening": "restricted"}}}
+    client.CoreV1Api(admin).patch_namespace(lab.namespace, notes)
+    lab.preview("--expect-no-changes")
+    lab.up()
+    assert lab.pods(2) == pods
+    lab.config("trainer:hardening", "none")
+    assert "are hardened" not in lab.preview("--expect-no-changes").out
+    assert lab.run("config", "rm", "trainer:hardening").code == 0
+    lab.program(program('), run="2", interrupt="allow",'), head())
+    assert f"New runs in namespace {lab.namespace} are hardened" in " ".join(lab.preview().out.split())
+    lab.up()
+    until(lambda: not pods & lab.pods(2))
+    found, _ = lab.root_client.list(POD, lab.namespace)
+    assert {pod["spec"]["securityContext"].get("runAsUser") for pod in found if pod["metadata"]["uid"] not in pods} == {
+        1000
+    }
+    lab.destroy()
+
+
 def test_warnings_and_other_levels(target: KubernetesTarget, namespace: str, label: Any) -> None:
     label(warn="restricted", enforce="baseline", enforce_version="v1.30")
     refusals, warnings = told(target, draft(namespace, jobset("a")))

@@ -122,6 +122,11 @@ for name, queue in {queues}.items():
 """
 
 
+NO_QUEUES = """
+trainer.RuntimeChannel("stable", release="torch-distributed@2.3.0")
+"""
+
+
 def test_a_plan_says_what_work_a_queue_has_that_leaves(lab: Lab) -> None:  # noqa: F811
     name = lab.prefix
     said = f"(JobSet {lab.namespace}/first) holds 1 cpu since 20"
@@ -148,6 +153,10 @@ def test_a_plan_says_what_work_a_queue_has_that_leaves(lab: Lab) -> None:  # noq
         and f"(JobSet {lab.namespace}/second) waits" in found
         and f"LocalQueue {lab.namespace}/" not in found
     )
+    lab.program(lab.text(NO_QUEUES))
+    undeclared = " ".join(lab.preview(ok=False).out.split())
+    assert f"ClusterQueue {name}: was removed from the program, but is not deleted while it has jobs: " in undeclared
+    assert said in undeclared
     found = told({name: {}}, {})
     assert (
         f"LocalQueue {lab.namespace}/{name}: was removed from the program, and is deleted although it has jobs" in found
@@ -160,9 +169,13 @@ def test_a_plan_says_what_work_a_queue_has_that_leaves(lab: Lab) -> None:  # noq
         f"ClusterQueue {name}: was removed from the program, and is drained before its deletion: " in found
         and said in found
     )
+    lab.program(lab.text(NO_QUEUES))
+    undeclared = " ".join(lab.preview().out.split())
+    assert f"ClusterQueue {name}: was removed from the program, and is drained before its deletion: " in undeclared
     lab.up()
-    assert lab.count() == {"ResourceFlavor": 1}
+    assert lab.count() == {}
     until(lambda: lab.running() == set())
+    assert "queue" not in lab.preview("--expect-no-changes").out.lower()
 
 
 SHARED = """

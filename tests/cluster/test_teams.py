@@ -12,7 +12,7 @@ import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
-from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.kueue.labels import REQUIRED, TOGETHER
 from pulumi_trainer.provider.trainer.kinds import JOBSET
 from pulumi_trainer.provider.trainer.labels import ANCESTOR
@@ -57,6 +57,32 @@ def test_two_teams_share_what_the_other_leaves(teams: Teams, mode: str) -> None:
 
     teams.root.delete(MODES[mode], teams.namespace, "reclaims", propagation="Background")
     until(lambda: sum(teams.looks(name)[0] == "Running" for name in ("own", "borrows", "waits")) == 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_name_of_a_preempting_job_outlives_it(teams: Teams, mode: str) -> None:
+    """Whoever asks while it is there keeps it in the record of the preempted job: nobody else writes down who it was."""
+    teams.mode = mode
+    teams.nodes(1)
+    teams.flavor(nodeLabels=teams.pool)
+    teams.queue("red", 8)
+    teams.make(QUEUE_PRIORITY, teams.name("high"), value=1000, description="of a test")
+    teams.ready("red")
+    teams.submit("own", queue="red")
+    teams.becomes("own", "Running")
+    teams.submit("urgent", queue="red", priority=teams.name("high"))
+    teams.becomes("urgent", "Running")
+    teams.becomes("own", "Queued", "Preempted")
+    who = f"{teams.namespace}/urgent ({teams.name('high')})"
+    assert f"stopped it for {who}" in " ".join(teams.cli("why", "own", "-n", teams.namespace).stdout.split())
+    teams.root.patch(CLUSTER_QUEUE, "", teams.name("red"), {"spec": {"stopPolicy": "Hold"}})
+    teams.root.delete(MODES[mode], teams.namespace, "urgent", propagation="Background")
+    until(lambda: len(teams.root.list(WORKLOAD, teams.namespace)[0]) == 1)
+    for command in (("why", "own"), ("queues",), ("status", "-o", "json")):
+        said = " ".join(teams.cli(*command, "-n", teams.namespace).stdout.split())
+        assert f"stopped it for {who}, which has a higher priority" in said, said
+    status = teams.target.jobs.status(teams.namespace, "own")
+    assert status is not None and who in status.message
 
 
 @pytest.mark.parametrize("mode", MODES)

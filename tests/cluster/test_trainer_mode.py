@@ -382,6 +382,23 @@ def test_a_program_in_mode_trainer(lab: Lab, root: Client, namespace: str) -> No
     until(lambda: left(root, namespace) == [])
 
 
+def test_a_refused_job_leaves_the_runtime_of_its_program_alone(lab: Lab, root: Client, namespace: str) -> None:  # noqa: F811
+    """The preview of `up` refuses both kinds of refusals before the engine updates what the job depends on."""
+    name = f"plain-{namespace}"
+    top = head("outcome: forever").replace('"simulated"', f'"{name}"')
+    lab.config("trainer:mode", "trainer")
+    lab.program(program('env={"A": "1"}),'), top)
+    lab.up()
+    lab.pods(2)
+    changed = top.replace("num_nodes=1", "num_nodes=3")
+    for refused, why in (('env={"A": "2"}),', 'interrupt="allow"'), ('env={"1 A=": "1"}),', "env")):
+        lab.program(program(refused), changed)
+        up = lab.run("up", "--yes")
+        assert up.code and why in up.out
+        assert (root.get(CLUSTER_RUNTIME, "", name) or {})["spec"]["mlPolicy"]["numNodes"] == 1
+    lab.destroy()
+
+
 def test_what_others_do_to_a_runtime_is_seen_by_the_plan_and_taken_back(
     lab: Lab, root: Client, namespace: str  # noqa: F811
 ) -> None:  # fmt: skip

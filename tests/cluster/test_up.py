@@ -92,7 +92,7 @@ pulumi.export("reason", job.reason)
 PLAIN = program("),")
 
 
-def second(lab: Lab) -> None:
+def second(lab: Project) -> None:
     """Goes on with another stack, of the same configuration."""
     configuration = (lab.folder / "Pulumi.test.yaml").read_text()
     lab.stack = "second"

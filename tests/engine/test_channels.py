@@ -396,3 +396,40 @@ def test_a_release_rolls_out_in_waves(project: Project) -> None:
         assert f"channel stable has taken {worse} back" in project.up().out
         assert set(releases(project).values()) == {"1.1.0"}
         project.preview("--expect-no-changes")
+
+
+HANGING = """
+import pulumi_trainer as trainer
+
+stable = trainer.RuntimeChannel(
+    "stable", release="plain@RELEASE", catalog=trainer.RuntimeCatalog.from_dir("runtimes"), waves=[["default/canary"]],
+    max_duration="BOUND",
+)
+code = "import os, time; time.sleep(int(os.environ.get('SLEEPS', '0')))"
+for name in ("canary", "other"):
+    trainer.TrainJob(
+        name, name=name, runtime=stable, follow="minor", rerun_on=["runtime"], interrupt="allow",
+        trainer=trainer.Trainer(command=["python3", "-c", code]), wait_for="WAIT",
+    )
+"""
+
+
+def test_a_canary_that_hangs_stops_the_roll_out(project: Project) -> None:
+    """A run is awaited within its bound. After it nothing moves, and one line takes the release back."""
+    write(project.folder / "runtimes", release("1.0.0"), release("1.1.0", SLEEPS="600"))
+    program(project, HANGING, RELEASE="1.0.0", BOUND="24h", WAIT="complete")
+    project.up()
+    program(project, HANGING, RELEASE="1.1.0", BOUND="24h", WAIT="running")
+    project.up()
+    for bound, why in (
+        ("24h", "default/canary still runs on 1.1.0"),
+        ("1s", "default/canary hangs on 1.1.0: it has run for"),
+    ):
+        program(project, HANGING, RELEASE="1.1.0", BOUND=bound, WAIT="created")
+        for said in (project.preview().out, project.up().out):
+            assert f"the last wave (all others) does not move: {why}" in said, said
+        assert releases(project) == {"canary": "1.1.0", "other": "1.0.0"}
+    program(project, HANGING, RELEASE="1.0.0", BOUND="1s", WAIT="complete")
+    project.up()
+    assert releases(project) == {"canary": "1.0.0", "other": "1.0.0"}
+    project.preview("--expect-no-changes")

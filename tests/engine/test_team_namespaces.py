@@ -55,6 +55,10 @@ def test_a_team_is_one_declaration(project: Project, store: Store) -> None:  # n
     assert made == {f"{NAMESPACES}/nlp", f"{NAMESPACES}/guests", *INSIDE}
     namespace = store.stored[f"{NAMESPACES}/nlp"]["metadata"]
     assert namespace["labels"] == {"cost-centre": "7", "pod-security.kubernetes.io/enforce": "restricted"}
+    assert namespace["annotations"]["pulumi-trainer.dev/hardening"] == "restricted"
+    guests = store.stored[f"{NAMESPACES}/guests"]["metadata"]
+    assert guests["labels"] == {"pod-security.kubernetes.io/enforce": "baseline"}
+    assert "pulumi-trainer.dev/hardening" not in guests["annotations"]
     assert store.stored[f"{NAMESPACES}/nlp/resourcequotas/team"]["spec"]["hard"] == {
         "pods": "200",
         "requests.storage": "10Ti",

@@ -77,6 +77,15 @@ for gang in (
 released = trainer.ClusterTrainingRuntime("torch-distributed", release="2.3.0", adopt=True)
 catalog = trainer.RuntimeCatalog.from_dir("runtimes")
 channel = trainer.RuntimeChannel("stable", release="torch-team@1.0.0", catalog=catalog)
+trainer.RuntimeChannel(
+    "next",
+    release="torch-team@1.0.0",
+    catalog=catalog,
+    waves=[["ci/canary"], ["nlp"]],
+    soak="2h",
+    max_regression={"loss": 1.02},
+    max_duration="90m",
+)
 
 # Data
 token = config.require_secret("token")
@@ -253,6 +262,7 @@ pulumi.export("volume", dataset.volume)
 rules = trainer.JobRules(registries=["ghcr.io/acme"], gpus={"": 8, "high": 64}, host_access=False, queue=True)
 trainer.JobPolicy("rules", rules=rules, namespaces=["nlp"])
 nlp = trainer.TeamNamespace("nlp", share=trainer.Team(gpus=8), groups=["nlp"], quota={"pods": 200})
+trainer.TeamNamespace("vision", hardening="restricted", pod_security="baseline")
 trainer.GpuQueues(
     "shared", teams=[nlp], gpus={"h100": None, "small": None}, resource={"small": "nvidia.com/mig-1g.10gb"}
 )

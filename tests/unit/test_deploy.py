@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+from importlib.metadata import entry_points, metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,10 @@ from pulumi_trainer.provider.cli import deploy
 from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.cli.exporter import METRICS, PREFIX
 from pulumi_trainer.provider.kubernetes.errors import Invalid
+
+from tools.pulumi_cli import VERSION
+
+ROOT = Path(__file__).parents[2]
 
 
 def printed(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
@@ -85,3 +92,16 @@ def test_a_doctor_that_could_not_read_the_state(place: int, value: str, problem:
 def test_names_that_are_not_valid() -> None:
     with pytest.raises(Invalid, match=r"--namespace: 'A_b'.*\n.*IMAGE: is not the name of an image: 'two words'"):
         cli.run(["deploy", "exporter", "two words", "-n", "A_b"])
+
+
+def test_the_image_has_what_the_printed_pods_run() -> None:
+    """Its user, its extras, its entry point, and the pinned Pulumi CLI; only the folder of the wheel is copied."""
+    lines = (ROOT / "Containerfile").read_text().splitlines()
+    words = dict(line.split(" ", 1) for line in lines if line and not line.startswith("#"))
+    assert words["USER"] == str(deploy._POD["runAsUser"]) and words["ENV"] == "HOME=/tmp"
+    (entry,) = json.loads(words["ENTRYPOINT"])
+    assert entry in entry_points(group="console_scripts").names
+    extras = re.search(r"\[([\w,]+)\]", words["RUN"])
+    assert extras and {*extras[1].split(",")} <= {*(metadata("pulumi-trainer").get_all("Provides-Extra") or ())}
+    assert any(f"pulumi-base:{VERSION} " in line for line in lines)
+    assert [line for line in lines if line.startswith("COPY") and "--from" not in line] == ["COPY *.whl /tmp/"]

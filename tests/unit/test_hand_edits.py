@@ -14,6 +14,7 @@ from pulumi_trainer.provider.kubernetes.hand_edits import (
     find_edits,
     restoration,
     restoring_patch,
+    with_edits,
     with_plugin_as_manager,
     with_sole_manager,
 )
@@ -154,11 +155,11 @@ def test_labels_concern_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     def review(now: dict[str, Any]) -> Any:
         return asyncio.run(drift.review_edits(CLUSTER_QUEUE, now, WANTED, None, lambda: ["nlp/llama"]))
 
-    edits, refused = review(live({}, labels={"team": "nlp"}))
-    assert [edit.path for edit in edits] == [("metadata", "labels", "team")] and refused == []
+    found, refused = review(live({}, labels={"team": "nlp"}))
+    assert [edit.path for edit in found.restored] == [("metadata", "labels", "team")] and refused == []
     assert warned == ["ClusterQueue gpus-rl was changed by hand: team rl -> nlp; an update puts it back"]
-    edits, (refusal,) = review(live({"stopPolicy": "Hold"}, manager("kubectl", "stopPolicy")))
-    assert edits == [] and "These jobs are affected: nlp/llama" in refusal.why
+    found, (refusal,) = review(live({"stopPolicy": "Hold"}, manager("kubectl", "stopPolicy")))
+    assert not found.restored and "These jobs are affected: nlp/llama" in refusal.why
 
 
 def test_what_was_put_back_is_no_change_though_a_refresh_has_taken_it_into_the_state() -> None:
@@ -184,3 +185,17 @@ def test_one_manager_alone_has_the_spec_of_an_adopted_object() -> None:
     assert made[0]["fieldsV1"] == {"f:metadata": {"f:labels": {}}} and made[1] == kueue
     assert made[2]["fieldsV1"]["f:spec"] == {"f:cohortName": {}, "f:stopPolicy": {}}
     assert with_sole_manager([kubectl]) == [kubectl]
+
+
+def test_what_is_kept_is_applied_as_it_is_until_the_program_says_the_same() -> None:
+    now = live({"stopPolicy": "Hold"}, manager("kubectl", "stopPolicy"), labels={})
+    edits = find_edits(APPLIED, now, WANTED)
+    assert {edit.field for edit in edits} == {"team", "stopPolicy"}
+    applied = with_edits(WANTED, edits)
+    assert applied["spec"] == {**SPEC, "stopPolicy": "Hold"} and applied["metadata"]["labels"] == {}
+    assert "stopPolicy" not in WANTED["spec"], "the program's own document stays"
+    kept = [edit.path for edit in edits]
+    assert find_edits(now, now, WANTED) == [], "the stack has it now"
+    later = find_edits(now, now, WANTED, kept)
+    assert [edit.path for edit in later] == kept and with_edits(WANTED, later) == applied
+    assert find_edits(now, now, applied, kept) == []

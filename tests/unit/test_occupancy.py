@@ -14,6 +14,7 @@ from pulumi_trainer.provider.cli.queue_usage import (
     _busy,
     _cluster_table,
     _idle_counts,
+    _local_table,
     _printed,
     _with_cluster_queues,
     _work_table,
@@ -58,6 +59,8 @@ def test_who_has_preempted_a_job() -> None:
     for there, who in (([lost, other], "team/other (high)"), ([lost], "another job")):
         (why,) = [work.why for work in occupancy(there, ()).work if work.name == "lost"]
         assert why.startswith(f"Kueue has stopped it for {who}, which has a higher priority in its own queue"), why
+    (work,) = occupancy([lost], (), {"u-2": "team/gone (high)"}).work
+    assert "stopped it for team/gone (high), which" in work.why, "as the record of the preempted job has it"
 
 
 def test_a_status_that_is_older_than_the_workloads() -> None:
@@ -129,6 +132,17 @@ def test_what_has_no_limit_is_not_shown() -> None:
     found = occupancy([queue], [])
     assert [share.resource for share in found.cluster_queues[0].shares] == [GPU, "cpu", "memory", "nic"]
     assert [*_cluster_table(found).columns[2].cells] == [GPU, "nic"]
+
+
+def test_what_a_team_uses_is_said_for_each_flavor() -> None:
+    flavors = {"h100": {GPU: 36, "memory": "672Gi"}, "l40s": {GPU: 16, "memory": "128Gi"}}
+    reserved = [
+        {"name": name, "resources": [{"name": resource, "total": total} for resource, total in uses.items()]}
+        for name, uses in flavors.items()
+    ]
+    local = {**LOCAL, "status": {"flavorsReservation": reserved}}
+    (used,) = _local_table(occupancy([local], []).local_queues).columns[3].cells
+    assert str(used) == f"h100: 36 {GPU}, 672Gi memory; l40s: 16 {GPU}, 128Gi memory"
 
 
 def test_which_queues_are_shown() -> None:

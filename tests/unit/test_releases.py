@@ -15,12 +15,15 @@ from pulumi_trainer import runtimes
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.jobs.submission import Consumer
-from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TargetFault
+from pulumi_trainer.provider.kubernetes.client.client import ApiError
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, Refused, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import runtimes as lifecycle_runtimes
 from pulumi_trainer.provider.lifecycle.channels import Channels
 from pulumi_trainer.provider.lifecycle.resource import StateCalls
 from pulumi_trainer.provider.lifecycle.runtimes import RuntimeInputs
+from pulumi_trainer.provider.lifecycle.state_format import FORMAT
+from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.admission import default_runtime
 from pulumi_trainer.provider.trainer.catalog.versions import by_version, next_version, version_step
 from pulumi_trainer.provider.trainer.releases import DEFAULT
@@ -505,6 +508,27 @@ def test_jobs_with_the_same_difference_are_one_group() -> None:
 def test_a_move_without_the_cluster() -> None:
     notes, failures = check(channel("1.0.0"), channel("1.1.0"), phase="gone")
     assert failures == "" and "1.0.0 => 1.1.0" in notes and "could not list the jobs that use it: no route" in notes
+    assert "jobs at this target that follow the channel: unknown" in notes, "never 0"
+
+
+@pytest.mark.parametrize(
+    "fault", [TargetFault("no route"), ApiError(Problem("", "cannot list configmaps"), 403, {"reason": "Forbidden"})]
+)
+def test_a_channel_is_not_removed_where_nobody_may_see_who_uses_it(
+    fault: TrainerError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A preview says it, with any role that may bring the stack up."""
+
+    def consumers(_: str) -> tuple[list[Consumer], str]:
+        raise fault
+
+    target = Target()
+    target.consumers = consumers  # type: ignore[method-assign]
+    monkeypatch.setattr(queries, "connect", lambda _: target)
+    outputs = {**CHANNELS.check({}, channel("1.0.0"), lambda _: Target()).inputs, "names": [], "format": FORMAT}
+    (refused,) = queries.channel_refusals(outputs, lambda _: True)
+    assert refused.where.startswith("channel ") and "whether jobs use it is not known" in refused.why
+    assert "set force=True" in refused.hint
 
 
 def test_nothing_is_asked_where_nothing_moves() -> None:

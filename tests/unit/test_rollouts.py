@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pulumi_trainer as trainer
@@ -132,13 +133,37 @@ def canary(release: str = "1.1.0", **more: Any) -> Consumer:
     ],
 )
 def test_what_a_wave_waits_for(jobs: Any, why: list[str]) -> None:
-    assert hold_reasons(jobs, "ddp", "1.1.0", FIRST, WAVES) == why
+    assert hold_reasons(jobs, "ddp", "1.1.0", FIRST, WAVES, 0.0) == why
 
 
 def test_a_failed_job_stops_the_next_wave() -> None:
     failed = Consumer("vision/a", "ddp", "1.1.0", ended=True, failed=True)
     jobs: Any = Jobs(canary(), failed)
-    assert hold_reasons(jobs, "ddp", "1.1.0", Rollout("1.0.0", 2, 0.0), WAVES) == ["vision/a has failed on 1.1.0"]
+    assert hold_reasons(jobs, "ddp", "1.1.0", Rollout("1.0.0", 2, 0.0), WAVES, 0.0) == ["vision/a has failed on 1.1.0"]
+
+
+@pytest.mark.parametrize(
+    ("last", "ended", "why"),
+    [
+        ({"finished": 0.0, "phase": "Running"}, False, ["nlp/canary still runs on 1.1.0"]),
+        (
+            {"started": 40.0, "finished": 0.0, "phase": "Running"},
+            False,
+            ["nlp/canary hangs on 1.1.0: it has run for 2m40s, max_duration is 2m00s"],
+        ),
+        (
+            {"started": 0.0, "created": 10.0, "finished": 0.0, "phase": "Pending"},
+            False,
+            ["nlp/canary hangs on 1.1.0: it has waited for 3m10s, max_duration is 2m00s"],
+        ),
+        ({"started": 40.0, "finished": 190.0}, True, ["nlp/canary ran for 2m30s on 1.1.0, max_duration is 2m00s"]),
+        ({"started": 100.0, "finished": 190.0}, True, []),
+    ],
+)
+def test_a_canary_has_a_bound(last: dict[str, Any], ended: bool, why: list[str]) -> None:
+    jobs: Any = Jobs(canary(ended=ended))
+    jobs.runs = lambda *_: [run("1.0.0"), replace(run("1.1.0"), **last)]
+    assert hold_reasons(jobs, "ddp", "1.1.0", FIRST, replace(WAVES, longest=120.0, limits={}), 200.0) == why
 
 
 def offer(**rollout: Any) -> dict[str, Any]:
@@ -177,7 +202,10 @@ def test_other_stacks_get_the_release_of_their_wave(monkeypatch: pytest.MonkeyPa
         ({"waves": None}, "waves: must be a list"),
         ({"waves": 5}, "waves: must be a list"),
         ({"waves": [[["ci/canary"]]]}, "waves[0][0]: must be a namespace"),
-        ({"soak": "2h"}, "waves: is missing: soak= and max_regression= are about the waves"),
+        ({"soak": "2h"}, "waves: is missing: soak=, max_regression= and max_duration= are about the waves"),
+        ({"max_duration": "2h"}, "waves: is missing: soak="),
+        ({"waves": [["nlp"]], "max_duration": "0s"}, "max_duration: must be a duration such as 30m or 2h, not '0s'"),
+        ({"waves": [["nlp"]], "max_duration": 90}, "max_duration: must be a duration such as 30m or 2h, not 90"),
     ],
 )
 def test_all_that_is_wrong_names_its_place(given: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"quota": {"p ods": 3}}, "quota[p ods]: 'p ods' is not a valid resource name"),
     ({"quota": 3}, "quota: must be a mapping"),
     ({"pod_security": "strict"}, "pod_security: "),
+    ({"hardening": "baseline"}, "hardening: "),
     ({"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}, "pod_security= sets this label"),
     ({"name": "Team_A"}, "name: 'Team_A' is not a valid name of a namespace"),
     ({"name": 5}, "name: must be text, not 5"),

@@ -26,7 +26,7 @@ from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Problem, Unreadable
 from pulumi_trainer.provider.kubernetes.terminal import message as harmless_message
-from pulumi_trainer.provider.kubernetes.terminal import plain
+from pulumi_trainer.provider.kubernetes.terminal import plain, plain_field
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, plausible_seconds, section
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import drift
@@ -63,11 +63,16 @@ _MOST_HISTORY = 400_000
 _MOST_EARLIER = 300_000
 """Bytes of the earlier runs; the oldest ones lose their metrics first."""
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LONGEST_JOB = 600
+"""Characters of the name of another job."""
 LONGEST_MESSAGE = 4096
 """Longest stored message of a job, in characters."""
 ENDS = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 ATTEMPTS = "attempts"
 """Key of the attempts of the run, as they were known when the record was written last."""
+PREEMPTOR = "preemptor"
+"""Key of JSON with the UID of the Workload that has preempted the job, and the name of its job: Kueue has the UID alone, and the
+Workload may be gone."""
 OBSERVED = "observed"
 """Key of those inputs of the run that its end adds (`jobs.observed_inputs`): `inputs` are what the plan knew."""
 ENDED = ("phase", "reason", "message", "started", "finished", "progress")
@@ -85,6 +90,7 @@ class Record(JobRecord):
         copy_of: UID of the record in the manager cluster, if this is the owner of copies in a worker cluster; else empty.
         sending: Whether `rerun` has begun the run, and has not recorded that it sent the job.
         histories: Id of a run -> its metrics with their history (`Run.history_text`).
+        preemptor: UID of the Workload that has preempted it last -> the job of this Workload, as in "team/llama (high)".
     """
 
     version: str
@@ -107,6 +113,7 @@ class Record(JobRecord):
     sending: bool = False
     histories: Mapping[str, str] = field(default_factory=dict, repr=False)
     fault: str = ""
+    preemptor: Mapping[str, str] = field(default_factory=dict)
 
     def foreign_problem(self, where: str) -> Problem:
         """Return the problem that a ConfigMap that is not a record has the job's name."""
@@ -161,6 +168,7 @@ class Record(JobRecord):
             sending=SENDING in data,
             histories={key.removeprefix(METRICS): str(data[key]) for key in data if key.startswith(METRICS)},
             fault=_fault(meta, data),
+            preemptor={uid: plain_field(job, _LONGEST_JOB) for uid, job in _object(data.get(PREEMPTOR)).items()},
         )
 
     def check(self) -> None:

@@ -15,6 +15,7 @@ from pulumi_trainer.provider.jobs.usage import demand_of, flavor_of
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
+from pulumi_trainer.provider.kueue.workload_reasons import preemptor
 from pulumi_trainer.provider.lifecycle.usage_report import began_at
 from pulumi_trainer.provider.trainer.kinds import JOBSET
 
@@ -27,6 +28,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.record import (
     LONGEST_MESSAGE,
     METRICS,
     OBSERVED,
+    PREEMPTOR,
     USAGE,
     Record,
     find,
@@ -106,6 +108,18 @@ def write_end(client: Client, record: Record, status: JobStatus, view: JobView) 
         return
     with suppress(TrainerError):
         _patch_end(client.within(5.0), record, end_of(record, status, view))
+
+
+def write_preemptor(client: Client, record: Record, view: JobView) -> None:
+    """Write who has preempted a job into its record, whose Workload has only an UID; nothing if the record has it or cannot be
+    written."""
+    uids = preemptor(view.workload)
+    if uids is None or not view.preemptor or record.deleting or record.preemptor.get(uids[0]) == view.preemptor:
+        return
+    as_read = {"uid": record.uid, "resourceVersion": record.version}
+    data = {PREEMPTOR: json.dumps({uids[0]: view.preemptor})}
+    with suppress(TrainerError):
+        client.within(5.0).patch(CONFIG_MAP, record.namespace, record.name, {"metadata": as_read, "data": data})
 
 
 def _patch_end(client: Client, record: Record, data: Mapping[str, str | None]) -> None:

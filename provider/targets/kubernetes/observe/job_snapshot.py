@@ -39,6 +39,7 @@ from pulumi_trainer.provider.kueue.workload_reasons import (
     Judgements,
     closed_flavors,
     flavors_of,
+    job_name,
     job_of,
     preemptor,
     waits_for_queue,
@@ -60,7 +61,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.pod_faults import is_vague
 from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.pod.code import with_user_tracebacks
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
-from pulumi_trainer.provider.targets.kubernetes.jobs import record
+from pulumi_trainer.provider.targets.kubernetes.jobs import record, run_end
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import client_of, with_worker
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import Answer, ask_as_served, read_queues
@@ -87,7 +88,8 @@ _SUBJECTS = 6
 def snapshot(client: Client, namespace: str, name: str, owner: Record | None = None) -> JobView:
     """Return the documents of the job of that name, whoever created it.
 
-    Kinds that the cluster does not have or that the credentials may not read are left out (`JobView.unreadable`).
+    Kinds that the cluster does not have or that the credentials may not read are left out (`JobView.unreadable`). Who has
+    preempted the job is written into its record.
     """
     if owner is None:
         owner = record.find(client, namespace, name)
@@ -118,7 +120,9 @@ def snapshot(client: Client, namespace: str, name: str, owner: Record | None = N
     view = replace(view, jobs=jobs, pods=pods, override=override)
     if view.queue and view.main is not None:
         work = workload(client, namespace, view.main, unreadable)
-        view = replace(view, workload=work, preemptor=_preemptor(client, namespace, work))
+        view = replace(view, workload=work, preemptor=_preemptor(client, namespace, work, owner))
+        if owner is not None:
+            run_end.write_preemptor(client, owner, view)
     view = replace(view, pod_group=_pod_group(client, namespace, pods, unreadable))
     phase = derive_phase(view.jobset, view.train_job).phase
     if phase not in (Phase.RUNNING, Phase.SUCCEEDED, Phase.SUSPENDED, Phase.QUEUED) or _troubled(view):
@@ -334,12 +338,17 @@ def workload(client: Client, namespace: str, job: Document, unreadable: set[str]
     return max(found, key=lambda w: text(section(w, "metadata").get("creationTimestamp")), default=None)
 
 
-def _preemptor(client: Client, namespace: str, work: Document | None) -> str:
-    """Return the job that preempted this one; empty if it is gone or not readable: it may belong to another team."""
+def _preemptor(client: Client, namespace: str, work: Document | None, owner: Record | None) -> str:
+    """Return the job that preempted this one; empty if not found.
+
+    It may be gone, or belong to another team and not be readable. Then its record may have the name.
+    """
     uids = preemptor(work)
     if uids is None:
         return ""
     uid, job = uids
+    if owner is not None and uid in owner.preemptor:
+        return owner.preemptor[uid]
     labels = ""
     if _UID.fullmatch(job):
         labels = f"{JOB_UID}={job}"
@@ -352,6 +361,31 @@ def _preemptor(client: Client, namespace: str, work: Document | None) -> str:
                 return job_of(each)
         return ""
     return ""
+
+
+def recorded_preemptors(client: Client, workloads: Sequence[Document]) -> dict[str, str]:
+    """Return the jobs that have preempted others and are not among some Workloads, by the UIDs of theirs: those that the records
+    of the preempted jobs name.
+
+    Args:
+        workloads: With their kind; of which at most `_MOST_RECORDS` records are read.
+    """
+    known = {text(section(each, "metadata").get("uid")) for each in workloads}
+    found: dict[str, str] = {}
+    asked = 0
+    for each in workloads:
+        uid, name = (preemptor(each) or ("", ""))[0], job_name(each)
+        if not uid or uid in known or not name or asked == _MOST_RECORDS:
+            continue
+        asked += 1
+        namespace = text(section(each, "metadata").get("namespace"))
+        of = ask_if_readable(partial(record.find, client, namespace, name), None, set(), CONFIG_MAP)
+        if of is not None and of.is_record and uid in of.preemptor:
+            found[uid] = of.preemptor[uid]
+    return found
+
+
+_MOST_RECORDS = 50
 
 
 def _get_as_served(client: Client, kind: Kind, namespace: str, name: str) -> Document | None:

@@ -137,7 +137,7 @@ class JobStore:
             jobset=job.one(JOBSET),
             train_job=job.one(TRAIN_JOB),
             workload=workload,
-            preemptor=self._preemptor(workload),
+            preemptor=self._preemptor(workload, record),
             pod_group=self.groups[pod_group_kind(pods, group)].get(group),
             jobs=job.all(JOB),
             pods=pods,
@@ -154,11 +154,13 @@ class JobStore:
         )
         return without_stranger(found, record)
 
-    def _preemptor(self, workload: Document | None) -> str:
-        """Return the job that has preempted a job, if it is one of those that are stored; else empty."""
+    def _preemptor(self, workload: Document | None, record: Record | None) -> str:
+        """Return the job that has preempted a job, if it is one of those that are stored, or in its record; else empty."""
         uids = preemptor(workload)
         if uids is None:
             return ""
+        if record is not None and uids[0] in record.preemptor:
+            return record.preemptor[uids[0]]
         others = chain.from_iterable(job.all(WORKLOAD) for job in self.jobs.values())
         return next((job_of(each) for each in others if section(each, "metadata").get("uid") == uids[0]), "")
 

@@ -28,6 +28,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     without,
 )
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
+from pulumi_trainer.provider.kueue.workload_reasons import job_of, preemptor
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import lacks_jobs, lacks_pods
 from pulumi_trainer.provider.lifecycle.events import JobEvent, fold, is_about, object_pattern
@@ -67,6 +68,7 @@ def snapshot_jobs(client: Client, namespace: str = "") -> list[JobView]:
     oldest_first = sorted(
         listed["workloads"].result(), key=lambda w: text(section(w, "metadata").get("creationTimestamp"))
     )
+    named = {text(section(w, "metadata").get("uid")): job_of(w) for w in oldest_first}
     works = {text(labels_of(w).get(JOB_UID)): w for w in oldest_first}
     found = []
     for place in sorted({*jobsets, *train_jobs, *records}):
@@ -89,7 +91,13 @@ def snapshot_jobs(client: Client, namespace: str = "") -> list[JobView]:
         override = ""
         if record is not None and view.main is not None:
             override = record.override_note(view.main)
-        found.append(replace(view, workload=_keep_if_found("Workload", works.get(uid)), override=override))
+        work = works.get(uid)
+        by = (preemptor(work) or ("", ""))[0]
+        preempting = named.get(by, "")
+        if record is not None and not preempting:
+            preempting = record.preemptor.get(by, "")
+        work = _keep_if_found("Workload", work)
+        found.append(replace(view, workload=work, preemptor=preempting, override=override))
     fresh = client.within(client.patience)  # a copy: what was read of queues before counts no more
     return [with_worker(client, with_queue(fresh, view)) for view in _with_refusals(client, namespace, found)]
 

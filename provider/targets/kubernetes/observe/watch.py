@@ -117,6 +117,8 @@ class Observer:
         """Name of a job -> UID of its JobSet or TrainJob, and its attempts as they were observed."""
         self._sent: dict[str, JobView] = {}
         """Jobs that MultiKueue has sent to worker clusters, with what these show of them."""
+        self._kept: set[tuple[str, str]] = set()
+        """Names of jobs and of those that have preempted them, of which the records were written."""
         self._noted: set[str] = set()
         self._trouble_reported = False
         self._late: set[str] = set()
@@ -245,6 +247,7 @@ class Observer:
             if status is not None and _uid(view):
                 self._attempts[name] = _uid(view), status.attempts
             self._known[name] = _Known(status, now, name not in self._store.changed)
+        self._keep_preemptor(name, view)
         if status is not None:
             self._progress.follow(name, view, status)
         if status is not None and not status.terminal:
@@ -254,7 +257,17 @@ class Observer:
     def why(self, name: str) -> str:
         """Return a paragraph with what the job waits for or why it has ended."""
         view = self.job_view(name)
+        self._keep_preemptor(name, view)
         return explain(view, diagnose(view, time.time()), time.time())
+
+    def _keep_preemptor(self, name: str, view: JobView) -> None:
+        """Write once who has preempted a job into its record, which outlives the other job."""
+        with self._lock:
+            owner = self._store.jobs[name].record if name in self._store.jobs else None
+            if owner is None or not view.preemptor or (name, view.preemptor) in self._kept:
+                return
+            self._kept.add((name, view.preemptor))
+        run_end.write_preemptor(self._client, owner, view)
 
     def conclude(self, name: str) -> JobStatus | None:
         """Return the status of a job that runs or has ended, with what its Pods have printed, and record its end."""

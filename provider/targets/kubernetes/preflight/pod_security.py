@@ -14,13 +14,14 @@ from dataclasses import replace
 from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes import pod_security
 from pulumi_trainer.provider.kubernetes.cache import dryrun
-from pulumi_trainer.provider.kubernetes.cache.discovery import Facts
+from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS, Facts
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
-from pulumi_trainer.provider.kubernetes.client.client import ApiError
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, section, text, without
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.views import jobs_of
+from pulumi_trainer.provider.trainer.labels import HARDENING
 
 _REFUSED = "violates PodSecurity "
 _WARNED = "would violate PodSecurity "
@@ -47,6 +48,12 @@ def judge(facts: Facts, objects: Objects, namespace: str) -> tuple[list[Problem]
             warnings.append(replace(answer.failed[0], where=where, why=f"{why}: {answer.failed[0].why}"))
             break
     return refusals, warnings
+
+
+def hardens_jobs(client: Client, namespace: str) -> bool:
+    """Return whether a namespace wants its jobs hardened; False if it cannot be read."""
+    found = Facts.of(client, PLAN_SECONDS).find(kinds.NAMESPACE, "", namespace)
+    return isinstance(found, dict) and section(found, "metadata", "annotations").get(HARDENING) == "restricted"
 
 
 def _levels(namespace: Document | bool) -> Mapping[str, str] | None:

@@ -1,20 +1,20 @@
 """Queues that were removed from the program: their remaining work, and their new owners.
 
 The engine asks no provider in the preview of a deletion, and an update deletes last, so the program checks the objects before
-any change; annotations of the objects name their stack. A program without Kueue's objects in a cluster does not check it.
+any change; annotations of the objects name their stack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pulumi_trainer.program.object_owner import ObjectOwner, mark_of
-from pulumi_trainer.program.removals import URN, Resources
-from pulumi_trainer.provider.jobs.submission import Work
+from pulumi_trainer.program.removals import URN, Resources, guarded_targets, jobs_of
+from pulumi_trainer.provider.jobs.submission import MAIN, Work
 from pulumi_trainer.provider.kubernetes.errors import Problem, several
 from pulumi_trainer.provider.kueue.api_resources import api_resource
-from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST, served_version
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.labels import ON_DELETE
 
@@ -37,8 +37,24 @@ def queues_with_work(
     return found
 
 
-def refusals(work: Mapping[str, list[Work]], stays: Callable[[Work], bool]) -> Iterator[Problem]:
-    """Yield a problem for each ClusterQueue that cannot be deleted."""
+def refusals(work: Mapping[str, list[Work]], own: Collection[str], wanted: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for each ClusterQueue that cannot be deleted.
+
+    Args:
+        own: namespace/name of the stack's jobs.
+        wanted: Name of a job of the program -> its queue.
+    """
+
+    def stays(each: Work) -> bool:
+        """Return whether a job still has its work when the queue is deleted: its queue stays the same, and the job in the
+        program.
+        """
+        kind, _, where = each.job.partition(" ")
+        name = where.rpartition("/")[2]
+        if kind not in MAIN or where not in own:
+            return True
+        return name in wanted and wanted[name] == each.queue.rpartition("/")[2]
+
     hint = 'end or move these jobs; or leave the queue in the program with on_delete="drain" for one `pulumi up`'
     for name, found in work.items():
         left = [each.text for each in found if stays(each)]
@@ -78,6 +94,26 @@ def removal_warnings(
                 " name exists again"
             )
             yield Problem(f"LocalQueue {queue}", why, hint)
+
+
+def review_undeclared(
+    recorded: Resources, owner: ObjectOwner, wanted: Mapping[str, Any]
+) -> tuple[list[Problem], list[Problem]]:
+    """Return why Kueue's objects of a stack whose program declares none any more cannot be deleted, and what happens to their
+    work.
+
+    Args:
+        wanted: Name of a job of the program -> its queue.
+    """
+    refused, warnings = list[Problem](), list[Problem]()
+    for target in guarded_targets(recorded, GROUP):
+        served = queries.queue_api_versions(target) or {}
+        versions = {kind: served_version(kind, served) or NEWEST for kind in KINDS}
+        version = versions["ClusterQueue"]
+        refused += refusals(queues_with_work(target, version, owner, ()), jobs_of(recorded), wanted)
+        refused += transferred_objects(target, versions, recorded, owner, ())
+        warnings += removal_warnings(target, version, owner, ())
+    return refused, warnings
 
 
 def recorded_kinds(recorded: Resources) -> set[str]:
