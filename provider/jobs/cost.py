@@ -84,7 +84,7 @@ class Cost:
     @property
     def price(self) -> Amount | None:
         """Return the price of an hour of one of its GPUs; None if that is not known."""
-        found = {self.prices.find(flavor) for flavor in self.flavors}
+        found = {*map(self.prices.find, self.flavors)}
         return found.pop() if len(found) == 1 else None
 
     def amount(self, unit: str) -> float | None:

@@ -87,7 +87,7 @@ class ChannelInputs(_Channel, Inputs):
     @property
     def names(self) -> list[str]:
         """Return the current and former names of the stack."""
-        return [name for name in (self.program, *self.formerly) if name]
+        return [*filter(None, (self.program, *self.formerly))]
 
 
 @dataclass(frozen=True, kw_only=True)

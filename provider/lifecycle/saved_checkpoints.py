@@ -97,7 +97,7 @@ def _steps_in_s3(address: str, env: Mapping[str, str]) -> Iterator[int]:
         TargetFault: S3 does not answer, or the credentials are not known.
     """
     bucket, _, prefix = address.removeprefix("s3://").partition("/")
-    if not all(env.get(name) for name in _KEYS):
+    if not all(map(env.get, _KEYS)):
         raise TargetFault(f"{address}: the plan does not know the credentials")
     start, parts = f"{prefix}/manifests/", dict[str, set[int]]()
     try:

@@ -122,7 +122,7 @@ def _changes(before: Mapping[str, _File], after: Mapping[str, _File]) -> list[st
             lines.append(
                 f"  {path} is the program itself: {_how_to_leave_out(folder)}, and its edits start no other run"
             )
-    return [terminal.plain(line) for line in lines]
+    return [*map(terminal.plain, lines)]
 
 
 def _shortened(line: str) -> str:

@@ -209,7 +209,7 @@ def _state(job: ReachedJob, view: JobView | None) -> State:
 
 def with_progress(states: Sequence[State]) -> Sequence[State]:
     """Return states with the progress that rank 0 of each job has printed, for the first `MOST_PROGRESS` jobs without any."""
-    unknown = [state for state in states if _lacks_progress(state)]
+    unknown = [*filter(_lacks_progress, states)]
     if not unknown:
         return states
     from concurrent.futures import ThreadPoolExecutor

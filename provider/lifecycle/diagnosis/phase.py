@@ -279,7 +279,7 @@ def _step(view: JobView, step: ReplicatedJob, phase: Phase) -> Step:
     elif found.active:
         found.phase = Phase.STARTING.value
     if found.phase in (Phase.FAILED, Phase.SUCCEEDED):
-        found.finished = max((_end_of(job) for job in jobs), default=0.0)
+        found.finished = max(map(_end_of, jobs), default=0.0)
     return found
 
 

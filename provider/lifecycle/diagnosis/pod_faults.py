@@ -172,7 +172,7 @@ def _refused(view: JobView, pods: Sequence[Document], refused: list[Document]) -
     pod = refused[0]
     messages = [text(_scheduled(p).get("message")) for p in refused]
     message = re.sub(r"\s*\n\s*", " ", _best_message(view, messages))
-    if any(pod_group_of(p) for p in refused) and _has_gang_scheduler(pod):
+    if any(map(pod_group_of, refused)) and _has_gang_scheduler(pod):
         return _gang(view, pods, message)
     hint = f"free or {_NO_NODE_HINT}; the scheduler tries again by itself"
     if view.unbound:

@@ -118,7 +118,7 @@ class _Repository:
             if not _COMMIT.fullmatch(recorded):
                 commit = str(self._api.repo_info(self._repo, revision=self._revision, repo_type=self._kind).sha)
             self._commit = commit
-            return Listing(commit, [_entry(file) for file in islice(self._files(), MAX_FILES + 1)])
+            return Listing(commit, [*map(_entry, islice(self._files(), MAX_FILES + 1))])
 
     def download(self, entry: Entry, path: Path, count: Count) -> Mapping[str, str]:
         from huggingface_hub import hf_hub_download

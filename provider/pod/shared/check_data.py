@@ -163,7 +163,7 @@ def _llamafactory_fault(folder: str, name: str, described: Mapping[str, Any]) ->
     columns = _columns(path) if file.endswith(".jsonl") else None
     if about.get("formatting", "alpaca") == "alpaca":
         needed = {"prompt": "instruction", "response": "output"} if not isinstance(given, dict) else given
-        wanted: Sequence[Any] = [needed.get(each) for each in _ALPACA]  # the others may begin in later lines
+        wanted: Sequence[Any] = [*map(needed.get, _ALPACA)]  # the others may begin in later lines
     else:
         wanted = [given.get("messages")] if isinstance(given, dict) else ["conversations"]
     lacking = [each for each in wanted if isinstance(each, str) and columns is not None and each not in columns]

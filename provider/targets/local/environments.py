@@ -109,7 +109,7 @@ def _read(path: Path, jobs: Mapping[str, list[str]]) -> Environment:
         path,
         used=last_used.stat().st_mtime,
         python=str(record.get("python", "")),
-        requirements=[str(each) for each in record.get("requirements", [])],
+        requirements=[*map(str, record.get("requirements", []))],
         jobs=jobs.get(os.path.realpath(path), []),
     )
 

@@ -129,7 +129,7 @@ class Job:
     @property
     def in_backoff(self) -> bool:
         """Return whether a failed pod waits for the end of its back-off."""
-        return self.phase == "Active" and any(self._is_open(i) for i in self.last_failure)
+        return self.phase == "Active" and any(map(self._is_open, self.last_failure))
 
     def _is_open(self, index: int) -> bool:
         """Return whether an index has neither ended nor an active pod."""

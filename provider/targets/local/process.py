@@ -258,7 +258,7 @@ def reap_orphans() -> None:
 
 
 def kill_descendants() -> None:
-    _kill_all(lambda: [p for p in psutil.Process().children(recursive=True) if _lives(p)])
+    _kill_all(lambda: [*filter(_lives, psutil.Process().children(recursive=True))])
 
 
 def kill_marked(mark: str, folder: Path | None = None) -> None:
@@ -290,7 +290,7 @@ def end_processes(processes: Iterable[psutil.Process], grace: float) -> None:
                     process.send_signal(number)
         deadline = time.monotonic() + seconds
         while alive and time.monotonic() < deadline:
-            alive = [p for p in alive if _lives(p)]
+            alive = [*filter(_lives, alive)]
             time.sleep(0.02 if alive else 0)
 
 

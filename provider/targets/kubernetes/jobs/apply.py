@@ -49,7 +49,9 @@ def _beside(submission: Submission, owner: Record) -> Iterator[tuple[Kind, Docum
     """Yield kind and document of each object except the job itself."""
     main = main_key(submission.objects)
     for key, rendered in submission.objects.items():
-        if key != main and not _holds_values(submission, key):
+        kind, _, name = key.partition("/")
+        has_values = kind == "Secret" and name in submission.secrets  # `_secrets` yields it with them
+        if key != main and not has_values:
             yield kind_of(rendered), add_owner_metadata(rendered, submission, owner)
     yield from _secrets(submission, owner)
 
@@ -129,7 +131,7 @@ def _sent(
     client: Client, kind: Kind, document: Document, live: Mapping[str, Document], owner: Record, *, force: bool = False
 ) -> Document:
     """Create or update an object, and return it as the server does; empty for a Secret with generated keys."""
-    if kind is SECRET and _generated(document):
+    if kind is SECRET and generated_secrets.keys_to_generate(document.get("data") or {}):
         _create_generated(client, document, live, owner)
         return {}
     return _applied(client, kind, document, live, owner, force=force)
@@ -290,16 +292,6 @@ def _manager(message: str) -> str:
     if not found:
         return message
     return f'the field manager "{found[1]}"'
-
-
-def _holds_values(submission: Submission, key: str) -> bool:
-    """Return whether an object is a rendered Secret whose values are in `submission.secrets`."""
-    kind, _, name = key.partition("/")
-    return kind == "Secret" and name in submission.secrets
-
-
-def _generated(secret: Mapping[str, Any]) -> bool:
-    return bool(generated_secrets.keys_to_generate(secret.get("data") or {}))
 
 
 def _create_generated(client: Client, secret: Document, live: Mapping[str, Document], owner: Record) -> None:

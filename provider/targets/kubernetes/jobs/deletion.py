@@ -140,7 +140,7 @@ def blocking_reason(client: Client, namespace: str, name: str) -> tuple[str, flo
     space = client.get(NAMESPACE, "", namespace)
     if space and space["metadata"].get("deletionTimestamp"):
         reasons.append(f"the namespace {namespace} is being deleted as well")
-    found = "; ".join(dict.fromkeys(s for s in reasons if s))
+    found = "; ".join(dict.fromkeys(filter(None, reasons)))
     return (
         found or "no finalizer or Pod blocks the deletion: is the garbage collector (kube-controller-manager) running?",
         grace,

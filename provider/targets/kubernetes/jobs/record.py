@@ -182,7 +182,7 @@ class Record(JobRecord):
         """Who has stopped the job with `pulumi-trainer`; empty if nobody has."""
         if self.ended.get("reason") != STOPPED:
             return ""
-        return message_of(self.ended)
+        return harmless_message(self.ended.get("message", ""))
 
     def override_note(self, job: Mapping[str, Any]) -> str:
         """Return who has suspended or resumed the job; empty if nobody has, or if the job is not so any longer."""
@@ -352,11 +352,6 @@ def find(client: Client, namespace: str, name: str) -> Record | None:
     if found is None:
         return None
     return Record.of(found)
-
-
-def message_of(ended: Mapping[str, str]) -> str:
-    """Return the message of a recorded end, which may have been edited."""
-    return harmless_message(ended.get("message", ""))
 
 
 def runs_as_text(runs: Sequence[Run]) -> str:

@@ -168,11 +168,6 @@ def last_time(client: Client, namespace: str, source: Source, *, previous: bool)
     return next((split_timestamp(piece.data)[0] for piece in split_lines(chunks)), 0)
 
 
-def is_log_gone(error: ApiError) -> bool:
-    """Return whether a log does not exist: the pod is gone, the container has not started, or its earlier run was deleted."""
-    return error.code in (400, 404)
-
-
 def _with_retries(
     client: Client,
     namespace: str,
@@ -193,7 +188,7 @@ def _with_retries(
                 )
                 break
             except ApiError as error:
-                if is_log_gone(error):
+                if error.code in (400, 404):  # the Pod or an earlier run is gone, or the container has not started
                     gone += previous
                     break
                 if error.code < 500 and error.code != 429:

@@ -38,7 +38,7 @@ def tail(
         client: Client of the cluster to which the job was submitted; logs of a job that MultiKueue has sent on are read in its
             worker cluster.
     """
-    note = note or _silent
+    note = note or (lambda _: None)
     pods, _ = client.list(POD, namespace, labels=selection.labels(name), keep=trim_pod)
     if not pods:
         worker = _worker(client, namespace, name, note, wait=follow)
@@ -69,9 +69,6 @@ def _worker(client: Client, namespace: str, name: str, note: Callable[[str], Non
         if ended or not wait:
             return None
         time.sleep(_POLL)
-
-
-def _silent(_: str) -> None: ...
 
 
 def _check_step(client: Client, namespace: str, name: str, step: str) -> None:

@@ -180,7 +180,8 @@ def list_events(client: Client, namespace: str, name: str, kind: Kind | None = N
     def kept(event: dict[str, Any]) -> dict[str, Any] | None:
         if not is_about(event, objects, view.created):
             return None
-        return _event(event)
+        about = {"source": event.get("source"), "reportingComponent": event.get("reportingComponent")}
+        return {**keep("Event", event), **about}
 
     found, _ = client.list(EVENT, namespace, keep=kept)
     if not found:
@@ -205,11 +206,6 @@ def _not_found_problem(client: Client, namespace: str, name: str, kind: Kind | N
     else:
         hint = f"namespace {namespace} was searched; -n NAMESPACE searches another one"
     return Problem(f"{namespace}/{name}", f"no such {what} in {client.host}", hint)
-
-
-def _event(event: dict[str, Any]) -> dict[str, Any]:
-    kept = keep("Event", event)
-    return {**kept, "source": event.get("source"), "reportingComponent": event.get("reportingComponent")}
 
 
 def _list_as_served(

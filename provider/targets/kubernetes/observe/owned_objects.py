@@ -64,7 +64,7 @@ def list_owned(
 
 def _jobs(client: Client, where: str, namespace: str, kubectl: str) -> list[Found]:
     """Return the jobs with a record, and JobSets whose record is gone."""
-    records = [Record.of(each) for each in client.list(CONFIG_MAP, namespace, labels=SELECTOR)[0]]
+    records = [*map(Record.of, client.list(CONFIG_MAP, namespace, labels=SELECTOR)[0])]
     jobs = {JOBSET: client.list(JOBSET, namespace, labels=owner_labels.JOB, keep=_metadata, whole=False)[0]}
     if any(each.kind == TRAIN_JOB for each in records):
         jobs[TRAIN_JOB] = client.list(TRAIN_JOB, namespace, keep=_metadata, whole=False)[0]

@@ -279,7 +279,7 @@ class Observer:
             TargetFault: The server has rejected the watches for `REFUSED` seconds.
         """
         faults = [s.fault for s in (*self._main, *self._streams) if s.fault and not s.absent]
-        worst = max(faults, key=_since, default=None)
+        worst = min(faults, key=lambda fault: fault[1], default=None)
         for stream in self._main:
             if stream.fault and _refusal(stream.fault[0]) and time.monotonic() - stream.fault[1] > REFUSED:
                 raise stream.fault[0]
@@ -454,10 +454,6 @@ def _trimmed(document: Document) -> Record:
 
 def _uid(view: JobView) -> str:
     return str(section(view.main, "metadata").get("uid") or "")
-
-
-def _since(fault: tuple[TrainerError, float]) -> float:
-    return time.monotonic() - fault[1]
 
 
 def _refusal(fault: TrainerError) -> bool:

@@ -48,7 +48,6 @@ from pulumi_trainer.provider.trainer.kinds import TRAIN_JOB
 
 Review = tuple[list[Problem], list[Problem]]
 """Refusals and warnings."""
-"""Refusals and warnings."""
 Lack = tuple[bool, Problem]
 """Whether it is certain that an object will be missing (a dependency of the job may create it), and the problem."""
 Find = Callable[[Kind, str, str], Any]
@@ -148,7 +147,7 @@ def _claimed_elsewhere(facts: Facts, objects: Objects, namespace: str) -> Iterat
         found = facts.find(kinds.CLAIM, namespace, name)
         if not isinstance(found, Mapping):
             continue
-        owner = claims.written_owner(found)
+        owner = claims.owner_of(found).id
         if owner:
             why = f"exists and belongs to {claims.owner_of(found)} ({owner})"
             yield Problem(

@@ -88,10 +88,7 @@ class ClusterQueues:
 
     def check_owner(self, objects: Sequence[Mapping[str, str]], marks: Sequence[str]) -> None:
         """Raise Refused if an object that pulumi-kubernetes is about to delete belongs to another stack."""
-        found = []
-        for each in objects:
-            found.append((_kind(each), each["namespace"], each["name"]))
-        _check_owners(self.client, found, marks)
+        _check_owners(self.client, [(_kind(each), each["namespace"], each["name"]) for each in objects], marks)
 
     def restore(self, objects: Sequence[Mapping[str, Any]]) -> None:
         """Revert what was changed by hand in objects, and give the fields back to pulumi-kubernetes: it removes only its own."""
@@ -236,8 +233,9 @@ def _with_quota(holders: Iterable[Holder]) -> list[Holder]:
 
 def _holders(client: Client, name: str, version: str) -> list[Holder]:
     """Return the unfinished Workloads of a ClusterQueue, those with quota first."""
-    queues, _ = client.list(_at(LOCAL_QUEUE, version), keep=lambda found: _queue_of(found, name))
-    own = {(q["metadata"].get("namespace"), q["metadata"]["name"]) for q in queues}
+    queues, _ = client.list(_at(LOCAL_QUEUE, version))
+    mine = [queue for queue in queues if (queue.get("spec") or {}).get("clusterQueue") == name]
+    own = {(queue["metadata"].get("namespace"), queue["metadata"]["name"]) for queue in mine}
 
     def keep(found: Document) -> Document | None:
         spec, status, metadata = found.get("spec") or {}, found.get("status") or {}, found["metadata"]
@@ -260,14 +258,7 @@ def _holders(client: Client, name: str, version: str) -> list[Holder]:
         return {"metadata": metadata, "admission": admission, "since": since, **given}
 
     found, _ = client.list(_at(WORKLOAD, version), keep=keep)
-    holders = [*map(_job_as_holder, found)]
-    return sorted(holders, key=lambda h: (h.amounts is None, h.where))
-
-
-def _queue_of(found: Document, name: str) -> Document | None:
-    if (found.get("spec") or {}).get("clusterQueue") != name:
-        return None
-    return found
+    return sorted(map(_job_as_holder, found), key=lambda h: (h.amounts is None, h.where))
 
 
 def _job_as_holder(found: Document) -> Holder:

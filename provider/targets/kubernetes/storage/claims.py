@@ -299,11 +299,6 @@ def is_owned_by(found: Mapping[str, Any], owner: Owner) -> bool:
     return bool(by.id) and (by.id == owner.id or by.stack == owner.stack)
 
 
-def written_owner(found: Mapping[str, Any]) -> str:
-    """Return the id of the owner in the annotations of a claim; empty if no program has created the claim."""
-    return _annotation(found, owner_labels.OWNER)
-
-
 def sweep(client: Client, namespace: str, label: str, note: Callable[[str], None] = lambda _: None) -> list[str]:
     """Delete the claims with the stack's label that are not mounted and not retained, and return their names."""
     found, _ = client.list(kinds.CLAIM, namespace, labels=f"{owner_labels.STACK}={label}")
