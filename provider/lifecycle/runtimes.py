@@ -10,6 +10,7 @@ from pulumi_trainer.provider.jobs.identity import digest
 from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.kubernetes.errors import Conflict, TrainerError
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.lifecycle.channels import find_consumers
 from pulumi_trainer.provider.lifecycle.connection import Inputs, Located, with_current_connection
 from pulumi_trainer.provider.lifecycle.impact import effect_lines, find_impacts, impact_lines
@@ -181,10 +182,7 @@ def changed_by_others(paths: Sequence[str]) -> str:
     """Return that somebody has changed fields of a runtime; empty for none."""
     if not paths:
         return ""
-    shown = ", ".join(paths[:5])
-    if len(paths) > 5:
-        shown += f" and {len(paths) - 5} more"
-    return f"somebody has changed {shown}"
+    return f"somebody has changed {join_names([*paths], 5)}"
 
 
 def _apply(inputs: RuntimeInputs, connect: ConnectCluster) -> RuntimeOutputs:

@@ -16,6 +16,7 @@ from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.lifecycle.runtimes import current_fields
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.apply import Changed, apply_error
@@ -92,7 +93,7 @@ class RuntimeObjects:
         return self.client.get(_KINDS[kind], namespace, name)
 
     def owner(self, found: Mapping[str, Any]) -> Owner:
-        return owner_of(found)
+        return owner_labels.owner_of(found)
 
     def delete(self, document: Mapping[str, Any], uid: str, owner: Owner, *, force: bool = False) -> Owner | None:
         """Delete a runtime and wait until it is gone. One that was created since, or belongs to another owner, is left alone.
@@ -103,25 +104,22 @@ class RuntimeObjects:
         kind, namespace, name = locate(document)
 
         def mine(found: Mapping[str, Any]) -> bool:
-            if found["metadata"].get("uid") != uid or not owner.owns(owner_of(found)):
+            if found["metadata"].get("uid") != uid or not owner.owns(owner_labels.owner_of(found)):
                 return False
             if force:
                 return True
             users = _users(self.client, kind, namespace, name)
             if users:
-                shown = ", ".join(users[:5])
-                if len(users) > 5:
-                    shown += f" and {len(users) - 5} more"
                 verb = "has" if len(users) == 1 else "have"
-                why = f"is the runtime of {shown}, which {verb} not finished"
+                why = f"is the runtime of {join_names(users, 5)}, which {verb} not finished"
                 raise Refused(Problem(kind.where(namespace, name), why, _HINT))
             return True
 
         left = self.client.delete_if(kind, namespace, name, mine)
         if left is None or left["metadata"].get("uid") != uid:
             return None
-        if not owner.owns(owner_of(left)):
-            return owner_of(left)
+        if not owner.owns(owner_labels.owner_of(left)):
+            return owner_labels.owner_of(left)
         deadline = time.monotonic() + GONE_SECONDS
         while True:
             found = self.client.get(kind, namespace, name)
@@ -149,12 +147,6 @@ def _written_part(found: Mapping[str, Any]) -> Document:
     """Return the part of a runtime that programs write."""
     metadata = {part: found["metadata"].get(part) or {} for part in ("labels", "annotations")}
     return {"metadata": metadata, "spec": found.get("spec")}
-
-
-def owner_of(found: Mapping[str, Any]) -> Owner:
-    """Return the owner in the annotations and labels of a runtime."""
-    annotations, labels = found["metadata"].get("annotations") or {}, found["metadata"].get("labels") or {}
-    return Owner(str(annotations.get(owner_labels.OWNER) or ""), str(labels.get(owner_labels.STACK) or ""))
 
 
 def locate(document: Mapping[str, Any]) -> tuple[kinds.Kind, str, str]:

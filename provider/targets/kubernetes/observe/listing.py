@@ -27,6 +27,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     text,
     without,
 )
+from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import lacks_jobs, lacks_pods
@@ -200,9 +201,7 @@ def _not_found_problem(client: Client, namespace: str, name: str, kind: Kind | N
     if near:
         hint = f"did you mean {' or '.join(near)}?"
     elif names:
-        hint = f"available: {', '.join(sorted(names)[:10])}"
-        if len(names) > 10:
-            hint += f" and {len(names) - 10} more"
+        hint = f"available: {join_names(sorted(names), 10)}"
     else:
         hint = f"namespace {namespace} was searched; -n NAMESPACE searches another one"
     return Problem(f"{namespace}/{name}", f"no such {what} in {client.host}", hint)

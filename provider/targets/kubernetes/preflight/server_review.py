@@ -147,9 +147,9 @@ def _claimed_elsewhere(facts: Facts, objects: Objects, namespace: str) -> Iterat
         found = facts.find(kinds.CLAIM, namespace, name)
         if not isinstance(found, Mapping):
             continue
-        owner = claims.owner_of(found).id
+        owner = owner_labels.owner_of(found).id
         if owner:
-            why = f"exists and belongs to {claims.owner_of(found)} ({owner})"
+            why = f"exists and belongs to {owner_labels.owner_of(found)} ({owner})"
             yield Problem(
                 f"volume {namespace}/{name}", why, "rename the template of volumeClaimPolicies, or the TrainJob"
             )

@@ -21,6 +21,7 @@ from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFa
 from pulumi_trainer.provider.kubernetes.hand_edits import restoring_patch, with_plugin_as_manager
 from pulumi_trainer.provider.kubernetes.values.accessors import controller_of, text
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
+from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, api_resource
 from pulumi_trainer.provider.kueue.objects import GROUP
 from pulumi_trainer.provider.kueue.workload_reasons import priority_class
@@ -31,7 +32,6 @@ Document = dict[str, Any]
 SETTLING = 10.0
 """Seconds to wait for jobs that are deleted in the same run."""
 _POLL = (0.1, 1.0)
-_FEW = 5
 STOPPED = "HoldAndDrain"
 
 
@@ -170,9 +170,7 @@ def _drain(client: Client, name: str, version: str, seconds: float, marks: Colle
         raise TargetFault(Problem(where, why, hint))
     if not before:
         return []
-    names = ", ".join(h.owner for h in before[:_FEW])
-    if len(before) > _FEW:
-        names += f" and {len(before) - _FEW} more"
+    names = join_names([holder.owner for holder in before], 5)
     verb = "is" if len(before) == 1 else "are"
     return [f"{where} was drained: {names} {verb} suspended"]
 
