@@ -7,7 +7,6 @@ from math import isfinite
 
 from pulumi_trainer.provider.jobs.metrics import is_lower_better
 from pulumi_trainer.provider.jobs.runs import Run
-from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.lifecycle.target import TargetJobs
 from pulumi_trainer.provider.trainer.runtime_rollout import SECONDS, Rollout, Waves, is_reached
@@ -19,7 +18,8 @@ def hold_reasons(jobs: TargetJobs, runtime: str, release: str, rollout: Rollout,
     try:
         found, unseen = jobs.consumers(runtime)
         reached = {each.where: each for each in found if is_reached(each.where, moved)}
-        reasons = [f"{each.where} has failed on {release}" for each in reached.values() if _has_failed(each, release)]
+        failed = [each for each in reached.values() if each.release == release and each.failed]
+        reasons = [f"{each.where} has failed on {release}" for each in failed]
         for where in filter(lambda name: "/" in name, moved):
             if where not in reached or reached[where].release != release:
                 reasons.append(f"{where} has not run on {release} yet")
@@ -31,10 +31,6 @@ def hold_reasons(jobs: TargetJobs, runtime: str, release: str, rollout: Rollout,
     except TrainerError as fault:
         return [f"whether its jobs have failed is not known: {fault}"]
     return [*reasons, *filter(None, [unseen])]
-
-
-def _has_failed(job: Consumer, release: str) -> bool:
-    return job.release == release and job.failed
 
 
 def regressions(where: str, runs: Sequence[Run], before: str, after: str, limits: Mapping[str, float]) -> Iterator[str]:

@@ -119,9 +119,10 @@ def _changes(before: Mapping[str, _File], after: Mapping[str, _File]) -> list[st
     for path in changed:
         folder = path.removesuffix("__main__.py")
         if folder != path and f"{folder}Pulumi.yaml" in after:
-            lines.append(
-                f"  {path} is the program itself: {_how_to_leave_out(folder)}, and its edits start no other run"
+            hint = (
+                f'exclude=["/{folder}"] leaves its folder out' if folder else 'exclude=["/__main__.py"] leaves it out'
             )
+            lines.append(f"  {path} is the program itself: {hint}, and its edits start no other run")
     return [*map(terminal.plain, lines)]
 
 
@@ -129,12 +130,6 @@ def _shortened(line: str) -> str:
     if len(line) <= LONGEST_LINE:
         return line
     return f"{line[:LONGEST_LINE]}... ({len(line) - 1:,} characters)"
-
-
-def _how_to_leave_out(folder: str) -> str:
-    if folder:
-        return f'exclude=["/{folder}"] leaves its folder out'
-    return 'exclude=["/__main__.py"] leaves it out'
 
 
 def _kind_of_change(path: str, before: Mapping[str, _File], after: Mapping[str, _File], diff: Sequence[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal
 
 from pulumi_trainer.provider.jobs.runs import Run
@@ -144,17 +143,13 @@ def join_usage(found: Iterable[tuple[str, ClusterUsage]]) -> ClusterUsage:
     runs, deleted, teams, budgets = list[Ran](), list[UsageSum](), dict[tuple[str, str], str](), dict[str, Amount]()
     unseen = set[str]()
     for cluster, each in found:
-        inside = partial(_inside, cluster)
+        inside = f"{cluster}/{{}}".format if cluster else str
         runs += (replace(ran, namespace=inside(ran.namespace)) for ran in each.runs)
         deleted += (replace(used, namespace=inside(used.namespace)) for used in each.deleted)
         teams |= {(inside(namespace), queue): team for (namespace, queue), team in each.teams.items()}
         budgets |= each.budgets
         unseen |= {*each.unseen}
     return ClusterUsage(runs, teams, budgets, sorted(unseen), deleted)
-
-
-def _inside(cluster: str, namespace: str) -> str:
-    return f"{cluster}/{namespace}" if cluster else namespace
 
 
 def summarize(

@@ -50,7 +50,7 @@ def best_finding(view: JobView, now: float) -> Finding:
     if state.phase == Phase.STARTING and _is_ending(view):
         state = Observed(Phase.RUNNING)
     if state.phase == Phase.SUCCEEDED:
-        return outcome.succeeded_finding(state)
+        return Finding(state.phase, state.reason, state.message, f"all is done ({without_full_stop(state.message)})")
     if state.phase == Phase.FAILED:
         return outcome.failed_finding(view, state)
     deleting = outcome.deleting_finding(view)
