@@ -150,11 +150,8 @@ def furthest(attempts: Sequence[Attempt]) -> int | None:
 
 
 def ended(attempts: list[Attempt], now: float, cause: str, detail: str = "") -> list[Attempt]:
-    """Return attempts of which none runs: the newest one ends now if it has not ended.
-
-    Args:
-        detail: Message about the cause, of which `LONGEST` characters are kept; default: none.
-    """
+    """Return attempts of which none runs: the newest one ends now if it has not ended. detail: Message about the cause, of
+    which `LONGEST` characters are kept; default: none."""
     if not attempts or attempts[-1].ended:
         return attempts
     return [*attempts[:-1], replace(attempts[-1], finished=now, cause=cause, detail=detail[:LONGEST])]
@@ -226,11 +223,8 @@ class Attempts:
         return replace(attempt, redone=redone, repeating=until - self._first_at)
 
     def explain(self, cause: str, detail: str = "", *, running: bool = False) -> None:
-        """Say why the newest attempt ends, or has ended if only its last Pods said why. The first reason counts.
-
-        Args:
-            running: Whether to do nothing for an attempt that has ended already.
-        """
+        """Say why the newest attempt ends, or has ended if only its last Pods said why. The first reason counts. running:
+        Whether to do nothing for an attempt that has ended already."""
         if self._runs:
             self._pending = self._pending or (cause, detail)
         elif self._open and not running and self.all:

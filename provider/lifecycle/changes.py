@@ -63,11 +63,8 @@ class Change:
 
 
 def compare(old: Objects, new: Objects) -> list[Change]:
-    """Return every difference between two sets of rendered objects, and what an update has to do for it.
-
-    Args:
-        new: The objects that the program has now; their unknown values are compared once they are known.
-    """
+    """Return every difference between two sets of rendered objects, and what an update has to do for it. new: The objects that
+    the program has now; their unknown values are compared once they are known."""
     changes: list[Change] = []
     suspended = _suspended(old) or (_suspended(new) and main_key(new).startswith("JobSet/"))
     while_suspended: Effect = "replace"

@@ -128,10 +128,7 @@ def _continuation(
 
 def _lost_checkpoints(olds: JobInputs, news: JobInputs, place: str) -> str:
     """Return why a change is rejected that deletes the volume with the checkpoints of a run that may be continued; else empty.
-
-    Args:
-        place: Where the checkpoints of the run are that the new one does not continue; empty if there are none.
-    """
+    place: Where the checkpoints of the run are that the new one does not continue; empty if there are none."""
     if news.interrupt == "allow" or not saves_checkpoints(olds.documents):
         return ""
     is_kept = place.startswith("s3://") or place in json.dumps(news.objects, default=str) or olds.retain

@@ -50,11 +50,8 @@ def find_presence(olds: JobInputs, news: JobInputs, connect: Connect) -> Presenc
 
 
 def recreate_mark(olds: JobInputs, presence: Presence, *, asked: bool) -> str:
-    """Return a new mark for a job that is to be created again; empty if the job exists or has ended.
-
-    Args:
-        asked: Whether `interrupt` allows to run a job again that may have ended.
-    """
+    """Return a new mark for a job that is to be created again; empty if the job exists or has ended. asked: Whether `interrupt`
+    allows to run a job again that may have ended."""
     may_have_ended = bool(presence.deleted) and not presence.unsent
     if may_have_ended and not asked:
         return ""

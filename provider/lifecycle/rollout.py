@@ -34,11 +34,8 @@ def hold_reasons(jobs: TargetJobs, runtime: str, release: str, rollout: Rollout,
 
 
 def regressions(where: str, runs: Sequence[Run], before: str, after: str, limits: Mapping[str, float]) -> Iterator[str]:
-    """Yield each metric of a job's last run on a release that is worse than on the one before, or is not known.
-
-    Args:
-        before: Runtime and release as NAME@RELEASE.
-    """
+    """Yield each metric of a job's last run on a release that is worse than on the one before, or is not known. before: Runtime
+    and release as NAME@RELEASE."""
     old, new = _last_run(runs, before), _last_run(runs, after)
     if old is None or new is None:
         yield f"{where} has no run that has succeeded on {before if old is None else after}"

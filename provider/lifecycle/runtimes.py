@@ -50,22 +50,14 @@ class _Runtime(Located):
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeInputs(_Runtime, Inputs):
-    """Inputs of a runtime.
-
-    Attributes:
-        trainer: Version of Trainer whose rules its jobs follow.
-    """
+    """Inputs of a runtime. trainer: Version of Trainer whose rules its jobs follow."""
 
     trainer: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeOutputs(_Runtime):
-    """Outputs of a runtime.
-
-    Attributes:
-        uid: UID of the object.
-    """
+    """Outputs of a runtime. uid: UID of the object."""
 
     uid: str
 
@@ -213,11 +205,8 @@ def _left_alone(outputs: RuntimeOutputs, new_owner: Owner) -> str:
 
 
 def current_fields(written: Any, live: Any) -> Any:
-    """Return the current values of the fields that the program wrote, without defaults and other managers' fields.
-
-    Args:
-        live: The document as the server has it, or the same part. A list of another length counts as a whole.
-    """
+    """Return the current values of the fields that the program wrote, without defaults and other managers' fields. live: The
+    document as the server has it, or the same part. A list of another length counts as a whole."""
     if isinstance(written, dict) and isinstance(live, dict):
         return {k: current_fields(v, live[k]) for k, v in written.items() if k in live}
     if isinstance(written, list) and isinstance(live, list) and len(written) == len(live):

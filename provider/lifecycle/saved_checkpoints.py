@@ -80,11 +80,8 @@ def environment_of(inputs: JobInputs) -> dict[str, str]:
 
 
 def _steps_in_s3(address: str, env: Mapping[str, str]) -> Iterator[int]:
-    """Yield the steps of the checkpoints whose manifests are complete.
-
-    Raises:
-        TargetFault: S3 does not answer, or the credentials are not known.
-    """
+    """Yield the steps of the checkpoints whose manifests are complete. Raise TargetFault if S3 does not answer, or if the
+    credentials are not known."""
     bucket, _, prefix = address.removeprefix("s3://").partition("/")
     if not all(map(env.get, _KEYS)):
         raise TargetFault(f"{address}: the plan does not know the credentials")

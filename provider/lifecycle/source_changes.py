@@ -59,11 +59,8 @@ class Changes(NamedTuple):
 
 
 def compare_archives(was: Sequence[str], now: Sequence[str]) -> Changes | None:
-    """Return what differs in the files of two sets of archives; None if one of them is not in the cache of this machine.
-
-    Args:
-        was: Digests of the archives of a project, a script, or functions.
-    """
+    """Return what differs in the files of two sets of archives; None if one of them is not in the cache of this machine. was:
+    Digests of the archives of a project, a script, or functions."""
     try:
         before, after = (dict(chain.from_iterable(_files(each).items() for each in digests)) for digests in (was, now))
     except (TrainerError, OSError, tarfile.TarError):

@@ -135,11 +135,8 @@ class ClusterUsage:
 
 
 def join_usage(found: Iterable[tuple[str, ClusterUsage]]) -> ClusterUsage:
-    """Return what several clusters, or parts of one, have used together.
-
-    Args:
-        found: Each with the name of its cluster, which its namespaces get in front; empty where there is only one cluster.
-    """
+    """Return what several clusters, or parts of one, have used together. found: Each with the name of its cluster, which its
+    namespaces get in front; empty where there is only one cluster."""
     runs, deleted, teams, budgets = list[Ran](), list[UsageSum](), dict[tuple[str, str], str](), dict[str, Amount]()
     unseen = set[str]()
     for cluster, each in found:
@@ -267,11 +264,8 @@ def recorded_run(namespace: str, name: str, demand: Demand, started: float, fini
 def observed_runs(
     namespace: str, name: str, demand: Demand, jobset: Document, workload: Document | None
 ) -> Iterator[Ran]:
-    """Yield the times for which a job has run, as its JobSet and its Workload show them.
-
-    Args:
-        workload: The Workload of the job; None if it has none, or if Workloads cannot be read.
-    """
+    """Yield the times for which a job has run, as its JobSet and its Workload show them. workload: The Workload of the job;
+    None if it has none, or if Workloads cannot be read."""
     begin = max(began_at(jobset), _admitted_at(workload))
     phase = derive_phase(jobset).phase
     evicted = true_condition(conditions(workload), "Evicted")

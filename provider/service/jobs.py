@@ -90,11 +90,8 @@ def _adopted(job: ReachedJob, status: JobStatus | None) -> str:
 
 
 def chosen_jobs(wanted: str | None, where: Where, *, secrets: bool = False) -> list[ReachedJob]:
-    """Return the jobs that a command is about.
-
-    Args:
-        secrets: Whether to return the submissions of a stack's jobs, with the values of their Secrets.
-    """
+    """Return the jobs that a command is about. secrets: Whether to return the submissions of a stack's jobs, with the values of
+    their Secrets."""
     kind, name = _parsed(wanted or "", where)
     if of_stack(wanted, where):
         from pulumi_trainer.provider.service import stack
@@ -115,11 +112,8 @@ def of_stack(wanted: str | None, where: Where) -> bool:
 
 
 def in_cluster_of_stack(where: Where) -> Where:
-    """Return the options of a command about a cluster with the connection of the stack, unless they name a cluster or namespace.
-
-    Args:
-        where: The options of the command; `everywhere` stays as it is.
-    """
+    """Return the options of a command about a cluster with the connection of the stack, unless they name a cluster or
+    namespace. where: The options of the command; `everywhere` stays as it is."""
     if not of_stack(None, replace(where, everywhere=False)):
         return where
     from pulumi_trainer.provider.service.stack import cluster_of
@@ -146,11 +140,8 @@ def read_states(jobs: Sequence[ReachedJob], *, lines: bool = False) -> Iterator[
 
 
 def find_states(wanted: str | None, where: Where) -> Sequence[State]:
-    """Return the states of the jobs that a command is about, with the progress and the start of those in a cluster.
-
-    Args:
-        wanted: The job argument of the command; None for all jobs.
-    """
+    """Return the states of the jobs that a command is about, with the progress and the start of those in a cluster. wanted: The
+    job argument of the command; None for all jobs."""
     if wanted is None and not of_stack(wanted, where):
         found = list_all(where)
     else:
@@ -170,11 +161,8 @@ def list_all(where: Where) -> list[State]:
 
 
 def read_view(job: ReachedJob, *, lines: bool = False) -> JobView | None:
-    """Return what the cluster shows of a job; None if not found.
-
-    Raises:
-        TargetFault: The cluster has no such job, and no stack has it either.
-    """
+    """Return what the cluster shows of a job; None if not found. Raise TargetFault if the cluster has no such job, and no stack
+    has it either."""
     from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import (
         snapshot,
         with_lines,

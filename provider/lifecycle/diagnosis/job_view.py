@@ -358,11 +358,8 @@ _IRRELEVANT = ("Initialized", "ContainersReady", "PodReadyToStartContainers")
 
 
 def keep(kind: str, document: Document) -> dict[str, Any]:
-    """Return the fields of a document that a diagnosis reads.
-
-    Args:
-        document: The document as the server returns it; it is not changed.
-    """
+    """Return the fields of a document that a diagnosis reads. document: The document as the server returns it; it is not
+    changed."""
     kept: dict[str, Any] = _picked(document, KEPT[kind])
     if kind == "Event":
         kept["message"] = text(kept.get("message"))[:LONGEST]

@@ -198,11 +198,7 @@ def deleting_finding(view: JobView) -> Finding | None:
 
 @dataclass(frozen=True)
 class FailedContainer:
-    """A container whose log explains a failure.
-
-    Attributes:
-        previous: Whether its previous run has failed, and not the newest.
-    """
+    """A container whose log explains a failure. previous: Whether its previous run has failed, and not the newest."""
 
     pod: str
     container: str

@@ -78,11 +78,8 @@ def patterns(location: str, kind: Kind) -> Patterns:
 
 
 def connect(request: FetchRequest) -> _Repository:
-    """Return the source of a repository.
-
-    Raises:
-        Invalid: HF_ENDPOINT or a credential is not valid, or huggingface_hub is not installed.
-    """
+    """Return the source of a repository. Raise Invalid if HF_ENDPOINT or a credential is not valid, or huggingface_hub is not
+    installed."""
     return _Repository(request)
 
 

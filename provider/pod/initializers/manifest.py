@@ -25,11 +25,7 @@ _MOST_BYTES = 1 << 29
 
 @dataclass(frozen=True)
 class FetchedFile:
-    """A file in the folder.
-
-    Attributes:
-        version: The source's identifier of the content (git blob id, ETag, sha256).
-    """
+    """A file in the folder. version: The source's identifier of the content (git blob id, ETag, sha256)."""
 
     path: str
     size: int

@@ -110,11 +110,8 @@ def model_fault(folder: str) -> Fault | None:
 
 
 def template_fault(folder: str, config: Mapping[str, Any], known: Collection[str]) -> Fault | None:
-    """Return that assistant_only_loss would fail with the chat template of a model.
-
-    Args:
-        known: Digests of the templates that TRL gives markers by itself.
-    """
+    """Return that assistant_only_loss would fail with the chat template of a model. known: Digests of the templates that TRL
+    gives markers by itself."""
     if config.get("assistant_only_loss") is not True or config.get("chat_template_path"):
         return None
     template = _template(folder)

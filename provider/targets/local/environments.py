@@ -27,11 +27,7 @@ REMOVED = ".removed-"
 
 @dataclass(frozen=True)
 class Environment:
-    """A cached environment.
-
-    Attributes:
-        python: Version of Python; empty if the environment is incomplete.
-    """
+    """A cached environment. python: Version of Python; empty if the environment is incomplete."""
 
     path: Path
     used: float

@@ -103,11 +103,8 @@ class Isolation:
         mounts: Mapping[str, Source],
         own: Mapping[Source, str],
     ) -> Options:
-        """Return the options of bubblewrap for one container, without its environment.
-
-        Args:
-            own: Folders of the job that are mounted in addition to the volumes -> the option.
-        """
+        """Return the options of bubblewrap for one container, without its environment. own: Folders of the job that are mounted
+        in addition to the volumes -> the option."""
         binds: dict[str, tuple[str, str | Source]] = {}
         for path in (*_SYSTEM, *self.readable):
             binds[path] = "--ro-bind-try", path

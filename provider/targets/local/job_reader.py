@@ -84,11 +84,8 @@ class JobReader:
             return self._known_status(folder, record)
 
     def cached_status(self, namespace: str, name: str, uid: str, phase: str, owner: Owner) -> JobStatus | None:
-        """Return the status of a job, with the reason if its files are damaged or gone; None if not found.
-
-        Args:
-            owner: Owner of the job in the state, which counts for a job whose files are damaged or gone.
-        """
+        """Return the status of a job, with the reason if its files are damaged or gone; None if not found. owner: Owner of the
+        job in the state, which counts for a job whose files are damaged or gone."""
         try:
             status = self.status(namespace, name)
         except Unreadable as fault:

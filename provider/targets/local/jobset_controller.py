@@ -171,11 +171,8 @@ class Job:
         self._settle(now)
 
     def pod_failed(self, index: int, exits: Sequence[Exit], now: float, pod: str = "") -> None:
-        """Record that the pod of an index has failed; `to_start` returns the index again if the pod is replaced.
-
-        Args:
-            pod: NAMESPACE/NAME of the pod, for the message.
-        """
+        """Record that the pod of an index has failed; `to_start` returns the index again if the pod is replaced. pod:
+        NAMESPACE/NAME of the pod, for the message."""
         self.pods.pop(index, None)
         self.replaced += 1
         self.streak += 1

@@ -99,11 +99,8 @@ class LocalJobs(JobReader):
             )
 
     def create(self, submission: Submission, *, adopt: bool = False, first_uid: str = "") -> JobStatus:
-        """Create a job and start its supervisor, unless it is suspended. Idempotent for the same owner and digest.
-
-        Args:
-            first_uid: UID by which the stack's state knows the job; empty for that of its record.
-        """
+        """Create a job and start its supervisor, unless it is suspended. Idempotent for the same owner and digest. first_uid:
+        UID by which the stack's state knows the job; empty for that of its record."""
         _check_limits(submission)
         folder = JobFolder.of(self.root, submission.namespace, submission.name)
         with folder.guard():
@@ -184,11 +181,8 @@ class LocalJobs(JobReader):
             return self._known_status(folder, record)
 
     def rerun(self, submission: Submission, uid: str = "") -> JobStatus:
-        """Run a job that has ended again. Its volumes stay, and the logs of its earlier runs.
-
-        Args:
-            uid: UID by which the stack's state knows the job, which is created again if its folder is gone.
-        """
+        """Run a job that has ended again. Its volumes stay, and the logs of its earlier runs. uid: UID by which the stack's
+        state knows the job, which is created again if its folder is gone."""
         owner = Owner(submission.owner, submission.sweep)
         if uid and Record.find(JobFolder.of(self.root, submission.namespace, submission.name)) is None:
             return self.create(submission, first_uid=uid)
@@ -257,11 +251,8 @@ class LocalJobs(JobReader):
         self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None, replaced: bool = False,
         grace: float | None = None,
     ) -> Owner | str | None:  # fmt: skip
-        """Terminate a job's processes and remove its folder and the claims that were created for it. Idempotent.
-
-        Args:
-            grace: Seconds between SIGTERM and SIGKILL; default: each Pod's terminationGracePeriodSeconds.
-        """
+        """Terminate a job's processes and remove its folder and the claims that were created for it. Idempotent. grace: Seconds
+        between SIGTERM and SIGKILL; default: each Pod's terminationGracePeriodSeconds."""
         notes: list[str] = []
         folder = JobFolder.of(self.root, namespace, name)
         if not folder.path.exists():

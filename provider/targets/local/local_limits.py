@@ -42,11 +42,8 @@ MOST_PODS = 1000
 
 
 def refusals(objects: Objects, secrets: Keys | None = None) -> list[Problem]:
-    """Return why jobs cannot run on this machine.
-
-    Args:
-        secrets: The Secrets whose values are submitted with the jobs; None if not known yet.
-    """
+    """Return why jobs cannot run on this machine. secrets: The Secrets whose values are submitted with the jobs; None if not
+    known yet."""
     if secrets is not None:
         made: dict[str, Collection[str]] = {}
         for key, document in objects.items():

@@ -205,11 +205,8 @@ LineFilter = Callable[[str], bool]
 
 
 def last_lines(path: Path, wanted: int, end: int | None = None, matches: LineFilter | None = None) -> list[str]:
-    """Return the newest `wanted` lines before byte `end`, from rotated files as well if the newest has too few.
-
-    Args:
-        end: Bytes of the newest file to read; None for all.
-    """
+    """Return the newest `wanted` lines before byte `end`, from rotated files as well if the newest has too few. end: Bytes of
+    the newest file to read; None for all."""
     lines: list[str] = []
     for file in takewhile(Path.is_file, _numbered(path)):
         with suppress(OSError):

@@ -70,10 +70,7 @@ def gpus() -> int:
 
 def visible_gpus(visible: str | None) -> list[int]:
     """Return the indices of the NVIDIA GPUs that CUDA shows to a program; as in CUDA, a device that is unknown ends the list.
-
-    Args:
-        visible: The value of CUDA_VISIBLE_DEVICES: indices, or UUIDs or their beginnings. None if it is not set.
-    """
+    visible: The value of CUDA_VISIBLE_DEVICES: indices, or UUIDs or their beginnings. None if it is not set."""
     listed = listed_gpus()
     if visible is None:
         return [*listed]

@@ -60,12 +60,7 @@ def set_limit(root: Path, limit: int | None) -> None:
 
 @dataclass(frozen=True)
 class Wait:
-    """Why a job waits.
-
-    Attributes:
-        default: Whether the program sets no limit.
-        earlier: The jobs that wait since before.
-    """
+    """Why a job waits. default: Whether the program sets no limit. earlier: The jobs that wait since before."""
 
     limit: int
     default: bool

@@ -126,11 +126,8 @@ class JobFolder:
         return inside(self.path, f"source-{digest[:16]}.tar.gz")
 
     def check_is_job(self) -> None:
-        """Check that the folder is the folder of a job, because an edited state can name any folder.
-
-        Raises:
-            Refused: The folder has no record, and more files than a crash leaves before the record is written.
-        """
+        """Check that the folder is the folder of a job, because an edited state can name any folder. Raise Refused for one
+        without a record that has more files than a crash leaves before the record is written."""
         inside(self.root, *self.path.relative_to(self.root).parts)
         others = self._files_without_record()
         if (
@@ -150,10 +147,7 @@ class JobFolder:
     @contextmanager
     def guard(self) -> Iterator[None]:
         """Lock the job against other calls, and create its folder; a folder without a record means that the job does not exist.
-
-        Raises:
-            TargetFault: Another call has not finished within `GUARD_SECONDS`.
-        """
+        Raise TargetFault if another call has not finished within `GUARD_SECONDS`."""
         deadline = time.monotonic() + GUARD_SECONDS
         with translate_os_errors(self.path):
             while (lock := self.try_guard()) is None:
@@ -319,11 +313,8 @@ class JobFolder:
             remove_tree(self.earlier_logs)
 
     def limit_logs(self, runs: Collection[str], most: int) -> None:
-        """Remove logs of earlier runs, the oldest first.
-
-        Args:
-            most: Bytes that all of them may take for each container of the newest one, which stays in any case.
-        """
+        """Remove logs of earlier runs, the oldest first. most: Bytes that all of them may take for each container of the newest
+        one, which stays in any case."""
         with translate_os_errors(self.earlier_logs), suppress(FileNotFoundError, Refused):
             inside(self.root, *self.earlier_logs.relative_to(self.root).parts)
             newest_first = sorted(

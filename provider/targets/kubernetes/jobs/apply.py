@@ -202,11 +202,8 @@ def _conflicts(error: ApiError) -> list[tuple[str, str]]:
 
 
 def with_archives(client: Client, submission: Submission) -> Submission:
-    """Return a job with the archive of its project, as this machine has it, else as the cluster does.
-
-    Raises:
-        TargetFault: Neither has it, or it cannot be written to S3.
-    """
+    """Return a job with the archive of its project, as this machine has it, else as the cluster does. Raise TargetFault if
+    neither has it, or if it cannot be written to S3."""
     objects = dict(submission.objects)
     for key, document in submission.objects.items():
         digest = source_archives.digest_of(document)
@@ -255,11 +252,8 @@ def _existing(client: Client, kind: Kind, document: Document, owner: Record, *, 
 
 
 def apply_error(error: ApiError, kind: Kind, document: Mapping[str, Any], *, live: bool = False) -> TrainerError:
-    """Return the error for a rejected apply, with a problem for each field that the server names.
-
-    Args:
-        live: Whether the apply was a change of an object that was read before.
-    """
+    """Return the error for a rejected apply, with a problem for each field that the server names. live: Whether the apply was a
+    change of an object that was read before."""
     where = kind.where(document["metadata"].get("namespace", ""), document["metadata"]["name"])
     conflicts = _conflicts(error)
     if error.code == 409 and not conflicts and live:

@@ -329,11 +329,8 @@ def job_annotations(submission: Submission) -> dict[str, str]:
 
 
 def update_patch(submission: Submission, version: str) -> Document:
-    """Return the merge patch that updates a record for a submission.
-
-    Args:
-        version: resourceVersion of the record that was read; the server rejects the patch if the record was changed since.
-    """
+    """Return the merge patch that updates a record for a submission. version: resourceVersion of the record that was read; the
+    server rejects the patch if the record was changed since."""
     no_release = dict.fromkeys((RUNTIME, RELEASE))
     no_channel = dict.fromkeys((*_CHANNEL, MADE_BY))
     retain = "true" if submission.retain else None

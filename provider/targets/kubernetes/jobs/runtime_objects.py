@@ -97,10 +97,7 @@ class RuntimeObjects:
 
     def delete(self, document: Mapping[str, Any], uid: str, owner: Owner, *, force: bool = False) -> Owner | None:
         """Delete a runtime and wait until it is gone. One that was created since, or belongs to another owner, is left alone.
-
-        Returns:
-            The current owner if it is another one; None otherwise.
-        """
+        Return the current owner if it is another one; None otherwise."""
         kind, namespace, name = locate(document)
 
         def mine(found: Mapping[str, Any]) -> bool:

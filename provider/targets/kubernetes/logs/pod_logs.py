@@ -132,11 +132,7 @@ def read_log(
     complete: bool = False,
     opened: Callable[[Callable[[], None]], None] | None = None,
 ) -> Iterator[Line]:
-    """Yield the new lines of a log, with one request.
-
-    Args:
-        previous: Whether to read the previous run of the container.
-    """
+    """Yield the new lines of a log, with one request. previous: Whether to read the previous run of the container."""
     query = {"container": source.container, "timestamps": "true"}
     since = position.since
     if since:

@@ -32,12 +32,8 @@ def tail(
     follow: bool = False,
     note: Callable[[str], None] | None = None,
 ) -> Iterator[Line]:
-    """Yield the existing lines, by time.
-
-    Args:
-        client: Client of the cluster to which the job was submitted; logs of a job that MultiKueue has sent on are read in its
-            worker cluster.
-    """
+    """Yield the existing lines, by time. client: Client of the cluster to which the job was submitted; logs of a job that
+    MultiKueue has sent on are read in its worker cluster."""
     note = note or (lambda _: None)
     pods, _ = client.list(POD, namespace, labels=selection.labels(name), keep=trim_pod)
     if not pods:

@@ -93,11 +93,7 @@ class _Known:
 
 
 class Observer:
-    """The jobs of a program in a namespace.
-
-    Args:
-        stack: Label of the program's records; empty for all records in the namespace.
-    """
+    """The jobs of a program in a namespace. stack: Label of the program's records; empty for all records in the namespace."""
 
     def __init__(
         self,
@@ -273,11 +269,8 @@ class Observer:
         return status
 
     def trouble(self) -> str:
-        """Return why no changes arrive; empty if the watches work.
-
-        Raises:
-            TargetFault: The server has rejected the watches for `REFUSED` seconds.
-        """
+        """Return why no changes arrive; empty if the watches work. Raise TargetFault if the server has rejected the watches for
+        `REFUSED` seconds."""
         faults = [s.fault for s in (*self._main, *self._streams) if s.fault and not s.absent]
         worst = min(faults, key=lambda fault: fault[1], default=None)
         for stream in self._main:

@@ -64,11 +64,8 @@ def review(
     absent: bool = False,
     queued: bool = False,
 ) -> Review:
-    """Return what the cluster rejects, and its warnings; a single warning if the cluster is out of reach.
-
-    Args:
-        record: The job's record, if it has one. If the digest is equal, the job is unchanged, and only its queue is checked.
-    """
+    """Return what the cluster rejects, and its warnings; a single warning if the cluster is out of reach. record: The job's
+    record, if it has one. If the digest is equal, the job is unchanged, and only its queue is checked."""
     if record is not None and record.digest == draft.digest and not absent:
         return _review_unchanged(client, draft, unfinished=unfinished, queued=queued)
     facts = Facts.of(client, PLAN_SECONDS)
@@ -391,11 +388,7 @@ def _jobs_of(found: Mapping[str, Any]) -> set[Any]:
 
 def _answer(facts: Facts, kind: Kind, document: dict[str, Any], name: str, *, taken: bool) -> dryrun.Answer:
     """Return the answer of a dry run. Objects that differ only in the job's name share one dry run, and a failed dry run is not
-    repeated.
-
-    Args:
-        taken: Whether an object of that name may exist, which the job replaces or adopts.
-    """
+    repeated. taken: Whether an object of that name may exist, which the job replaces or adopts."""
     meta = document["metadata"]
     exists = not taken and facts.named(kind, meta["namespace"], meta["name"]) is not None
     shape = kind, taken, exists and meta["name"], dryrun.shape_digest(document, name)

@@ -68,11 +68,8 @@ class ClusterQueues:
         marks: Sequence[str],
         beside: Sequence[Mapping[str, str]],
     ) -> list[str]:
-        """Make sure that a ClusterQueue of that stack has no work, and return notes for the user.
-
-        Args:
-            beside: The objects that are deleted after the queue.
-        """
+        """Make sure that a ClusterQueue of that stack has no work, and return notes for the user. beside: The objects that are
+        deleted after the queue."""
         places = [(api_resource(each["kind"], each["version"]), each["namespace"], each["name"]) for each in beside]
         _check_owners(self.client, places, marks)
         if drain:
@@ -99,11 +96,7 @@ class ClusterQueues:
 
 @dataclass(frozen=True)
 class Holder:
-    """An unfinished Workload.
-
-    Args:
-        amounts: Resource -> reserved quota; None if it waits.
-    """
+    """An unfinished Workload. amounts: Resource -> reserved quota; None if it waits."""
 
     where: str
     owner: str
@@ -209,11 +202,8 @@ def _owned(
 
 
 def _emptied(client: Client, name: str, version: str, seconds: float, *, waiting: bool) -> list[Holder]:
-    """Return the Workloads that remain after the time limit; returns early if none remain.
-
-    Args:
-        waiting: Whether Workloads without quota count too.
-    """
+    """Return the Workloads that remain after the time limit; returns early if none remain. waiting: Whether Workloads without
+    quota count too."""
     deadline, (pause, longest) = time.monotonic() + seconds, _POLL
     while True:
         left = _holders(client, name, version)

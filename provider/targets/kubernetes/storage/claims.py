@@ -449,11 +449,7 @@ def _others(client: Client, namespace: str, name: str, jobsets: Sequence[Mapping
 def _mounting(
     client: Client, namespace: str, name: str, *, finished: bool, beside: Collection[str] | None = ()
 ) -> list[str]:
-    """Return the pods that mount the claim.
-
-    Args:
-        beside: JobSets whose pods do not count; None for all JobSets.
-    """
+    """Return the pods that mount the claim. beside: JobSets whose pods do not count; None for all JobSets."""
 
     def pod(found: Document) -> Document | None:
         ended = (found.get("status") or {}).get("phase") in ("Succeeded", "Failed")
@@ -469,11 +465,8 @@ def _mounting(
 
 
 def _await_gone(client: Client, namespace: str, name: str, uid: str, *, lingering: bool = False) -> None:
-    """Wait until a claim is gone.
-
-    Args:
-        lingering: Whether to return while only pods of finished jobs mount the claim: it is deleted with them.
-    """
+    """Wait until a claim is gone. lingering: Whether to return while only pods of finished jobs mount the claim: it is deleted
+    with them."""
     deadline = time.monotonic() + GONE_SECONDS
     while True:
         found = client.get(kinds.CLAIM, namespace, name)
