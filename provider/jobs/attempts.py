@@ -172,32 +172,27 @@ class Attempts:
 
     def __init__(self, before: Sequence[Attempt]) -> None:
         self.all = [*before]
-        self._runs = False
+        self.runs = False
         self._pending: tuple[str, str] | None = None
         self._open = False
         self._mark: int | None = None
         self._first_at = self._newest_at = 0.0
         self._caught_up = False
 
-    @property
-    def runs(self) -> bool:
-        """Whether an attempt runs."""
-        return self._runs
-
     def begin(self, now: float) -> None:
         """Begin an attempt, unless one runs."""
-        if self._runs:
+        if self.runs:
             return
         number = 1
         if self.all:
             number = self.all[-1].number + 1
         self._mark, self._caught_up, self._pending = furthest(self.all), False, None
         self.all = bounded([*self.all, Attempt(number, now)])
-        self._runs, self._open = True, False
+        self.runs, self._open = True, False
 
     def report(self, step: int, now: float) -> None:
         """Take note of a step that the attempt which runs has reported."""
-        if not self._runs:
+        if not self.runs:
             return
         attempt = self.all[-1]
         if attempt.first is None:
@@ -225,7 +220,7 @@ class Attempts:
     def explain(self, cause: str, detail: str = "", *, running: bool = False) -> None:
         """Say why the newest attempt ends, or has ended if only its last Pods said why. The first reason counts. running:
         Whether to do nothing for an attempt that has ended already."""
-        if self._runs:
+        if self.runs:
             self._pending = self._pending or (cause, detail)
         elif self._open and not running and self.all:
             self._open = False
@@ -233,12 +228,12 @@ class Attempts:
 
     def end(self, now: float, cause: str, detail: str = "") -> None:
         """End the attempt that runs."""
-        if not self._runs:
+        if not self.runs:
             return
         self._open = self._pending is None
         cause, detail = self._pending or (cause, detail)
         self.all = ended(self.all, now, cause, detail)
-        self._runs, self._pending = False, None
+        self.runs, self._pending = False, None
 
 
 @dataclass(frozen=True)

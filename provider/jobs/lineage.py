@@ -153,7 +153,7 @@ def choose_continued(
     if fork is not None:
         return _choose_fork(earlier, place, fork)
     if isinstance(resume, str) and resume != UNFINISHED:
-        run = newest_of_lineage(earlier, find_run(earlier, resume, "resume"))
+        run = _newest_of_lineage(earlier, find_run(earlier, resume, "resume"))
     elif not earlier or not earlier[-1].id:
         return Continuation()
     else:
@@ -168,7 +168,7 @@ def choose_continued(
     return Continuation(run)
 
 
-def newest_of_lineage(earlier: Sequence[Run], run: Run) -> Run:
+def _newest_of_lineage(earlier: Sequence[Run], run: Run) -> Run:
     """Return the last of the runs that share the folder of a run: who continues there continues that one."""
     return next((each for each in reversed(earlier) if each.lineage and each.lineage == run.lineage), run)
 

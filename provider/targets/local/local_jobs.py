@@ -195,9 +195,7 @@ class LocalJobs(JobReader):
                 raise Refused(*lost)
             supervision.is_unsupervised(folder, supervision.STUCK_SECONDS)
             identity, attempts = record.identity, record.attempts
-            if (
-                status.created == record.created
-            ):  # else `rerun` was interrupted, and the run of the record has not begun
+            if status.created == record.created:  # else `rerun` was interrupted, and the recorded run has not begun
                 identity = rerun_identity(identity, status.phase, status.reason)
                 attempts = before_rerun(status.attempts) if identity.id else []
             submission = replace(submission, earlier=runs_of(folder, record, status), identity=identity)
@@ -275,14 +273,15 @@ class LocalJobs(JobReader):
                         users = self.users(namespace, claim, beside=name)
                         notes.append(Claim(self.root, namespace, claim).delete_with_job(f"{namespace}/{name}", users))
                 if replaced:
-                    folder.keep_logs(_newest_run(record, _written_status(folder)))
+                    status = None
+                    with suppress(Unreadable):
+                        status = folder.read_status()
+                    folder.keep_logs(_newest_run(record, status))
             if not replaced:
                 folder.forget_logs()
             discard(folder.path, self.root)
-        mounted: set[str] = set()
         if record is not None:
             mounted = volumes.claims(record.jobset)
-        if mounted:
             for file in volumes.claim_folder(self.root, namespace, "").glob(f"*/{VOLUME}"):
                 claim = file.parent.name
                 if claim in mounted:
@@ -331,9 +330,8 @@ class LocalJobs(JobReader):
         """Return which claims of volumeClaimPolicies belong to others."""
         found = []
         for key, jobset in objects.items():
-            with suppress(
-                TypeError, KeyError, AttributeError, TrainerError
-            ):  # unknown leaves, and what admission refuses
+            # Unknown leaves, and what admission refuses.
+            with suppress(TypeError, KeyError, AttributeError, TrainerError):
                 if key.startswith("JobSet/"):
                     namespace, name = jobset["metadata"]["namespace"], jobset["metadata"]["name"]
                     for claim, _ in volumes.template_claims(jobset, name):
@@ -380,12 +378,6 @@ def _newest_run(record: Record, status: JobStatus | None) -> str:
     if status is None:
         return record.identity.id
     return next((run.id for run in reversed(record.runs(status))), "")
-
-
-def _written_status(folder: JobFolder) -> JobStatus | None:
-    with suppress(Unreadable):
-        return folder.read_status()
-    return None
 
 
 def _limit_logs(folder: JobFolder, record: Record) -> None:

@@ -257,7 +257,7 @@ class Follow:
             offset = 0
             for data in _open_rotated(path, opened):
                 unread.insert(0, data)
-                if before is not None and before.is_in(data):
+                if before is not None and before == _Position.of(data, before.offset):
                     offset = before.offset
                     break
             else:
@@ -285,9 +285,6 @@ class _Position(NamedTuple):
     def of(cls, data: IO[bytes], offset: int) -> _Position:
         data.seek(max(0, offset - _BEFORE))
         return cls(os.fstat(data.fileno()).st_ino, offset, data.read(min(offset, _BEFORE)))
-
-    def is_in(self, data: IO[bytes]) -> bool:
-        return self == _Position.of(data, self.offset)
 
 
 _BEFORE = 256

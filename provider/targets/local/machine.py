@@ -76,15 +76,15 @@ def visible_gpus(visible: str | None) -> list[int]:
         return [*listed]
     found: list[int] = []
     for word in visible.replace(" ", "").split(","):
-        named = [index for index, uuid_ in listed.items() if word == str(index) or _begins(uuid_, word)]
+        named = [
+            index
+            for index, uuid_ in listed.items()
+            if word == str(index) or (word.startswith("GPU-") and uuid_.startswith(word))
+        ]
         if len(named) != 1:
             break
         found += named
     return [*dict.fromkeys(found)]
-
-
-def _begins(uuid_: str, word: str) -> bool:
-    return word.startswith("GPU-") and uuid_.startswith(word)
 
 
 def listed_gpus() -> dict[int, str]:

@@ -170,7 +170,8 @@ def plan_pod(
         one = environment.variables(spec, container, facts, configs, secrets)
         mounts = _mounts(container, places, one.values)
         folders += _below(container, pod_volumes, mounts)
-        rewriter = _rewriter(jobset, facts, mounts, site)
+        within = domains(subdomain(jobset), facts.namespace)
+        rewriter = Rewriter(mounts, site.addresses, within, site.ports)
         for mount in container.get("volumeMounts") or []:
             rewriters.setdefault(mount["name"], rewriter)
         plan = _container(each, one, mounts, rewriter, facts, site, gpus, scratch)
@@ -470,10 +471,6 @@ def _threads(container: Mapping[str, Any]) -> dict[str, str]:
 
 def _limits(container: Mapping[str, Any]) -> Mapping[str, Any]:
     return (container.get("resources") or {}).get("limits") or {}
-
-
-def _rewriter(jobset: Mapping[str, Any], facts: PodFacts, mounts: Mapping[str, str], site: Site) -> Rewriter:
-    return Rewriter(mounts, site.addresses, domains(subdomain(jobset), facts.namespace), site.ports)
 
 
 def _container(

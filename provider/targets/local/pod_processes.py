@@ -143,14 +143,11 @@ class ContainerProcess:
     def installing(self) -> Sequence[str]:
         """Return the packages that are being installed; none after user code has started, with MPI on any node."""
         if not self._installed:
-            self._installed = self._installed_file.exists() or self._is_installed_on_a_node()
+            on_a_node = self.plan.across and any(True for _ in self._context.errors.glob(f"*{INSTALLED}"))
+            self._installed = self._installed_file.exists() or on_a_node
         if not self.running or self._installed:
             return ()
         return self.plan.packages
-
-    def _is_installed_on_a_node(self) -> bool:
-        """Return whether a node has installed the packages, for a container that starts user code with MPI."""
-        return self.plan.across and any(True for _ in self._context.errors.glob(f"*{INSTALLED}"))
 
     @property
     def install_progress(self) -> str:

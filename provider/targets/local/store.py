@@ -130,9 +130,8 @@ class JobFolder:
         without a record that has more files than a crash leaves before the record is written."""
         inside(self.root, *self.path.relative_to(self.root).parts)
         others = self._files_without_record()
-        if (
-            others and self._files_without_record()
-        ):  # twice, because another process may create or delete the job meanwhile
+        # Twice, because another process may create or delete the job meanwhile.
+        if others and self._files_without_record():
             why = f"has no record.json of a job, and holds {min(others)!r}; nothing there was changed or removed"
             hint = "if it is the folder of a job, remove it by hand, then run `pulumi refresh`"
             raise Refused(Problem(str(self.path), why, hint))
