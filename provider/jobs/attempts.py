@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pulumi_trainer.provider.jobs.edited_json import step_number
 from pulumi_trainer.provider.kubernetes.terminal import plain_field
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, plausible_seconds
 from pulumi_trainer.provider.kubernetes.values.wording import duration, plural
@@ -93,16 +94,16 @@ class Attempt:
     def from_dict(cls, given: dict[str, Any]) -> Attempt:
         """Return an attempt from JSON that anybody may have written."""
         return cls(
-            number=_step(given.get("number")) or 1,
+            number=step_number(given.get("number")) or 1,
             started=plausible_seconds(given.get("started")),
             finished=plausible_seconds(given.get("finished")),
             cause=plain_field(given.get("cause"), LONGEST),
             detail=plain_field(given.get("detail"), LONGEST),
-            first=_step(given.get("first")),
-            last=_step(given.get("last")),
-            redone=_step(given.get("redone")),
+            first=step_number(given.get("first")),
+            last=step_number(given.get("last")),
+            redone=step_number(given.get("redone")),
             repeating=plausible_seconds(given.get("repeating")),
-            count=_step(given.get("count")) or 1,
+            count=step_number(given.get("count")) or 1,
             ran=plausible_seconds(given.get("ran")),
             rerun=given.get("rerun") is True,
         )
@@ -285,9 +286,3 @@ def goodput(attempts: Sequence[Attempt], until: float) -> Goodput | None:
         wall=until - attempts[0].started,
         exact=all(each.redone is not None for each in again),
     )
-
-
-def _step(value: Any) -> int | None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        return None
-    return value

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pulumi_trainer.provider.jobs.edited_json import parse
+from pulumi_trainer.provider.jobs.edited_json import parse, step_number
 from pulumi_trainer.provider.jobs.progress import metric_text, read_metrics
 from pulumi_trainer.provider.kubernetes.values.accessors import (
     epoch_seconds,
@@ -253,10 +253,7 @@ def _point(given: Any) -> Point | None:
     text = metric_text(value)
     if text is None:
         return None
-    known: int | None = None
-    if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 1 << 63:
-        known = step
-    return Point(known, plausible_seconds(time), text)
+    return Point(step_number(step), plausible_seconds(time), text)
 
 
 def _size_of(name: str, series: _Series) -> int:

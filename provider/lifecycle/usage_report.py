@@ -90,30 +90,29 @@ class Row:
         if ran.demand.gpus is None:
             self.incomplete.add(job)
         gpus, hours = ran.demand.gpus or 0.0, max(0.0, hours)
-        self.gpu_hours += gpus * hours
-        if ran.demand.cpus is not None:
-            self.cpu_hours = (self.cpu_hours or 0.0) + ran.demand.cpus * hours
-        if ran.price is not None:
-            self.cost[ran.price.unit] = self.cost.get(ran.price.unit, 0.0) + float(ran.price.number) * gpus * hours
-        elif gpus:
-            self.unpriced.add(job)
+        self._add_hours(job, gpus * hours, ran.demand.cpus and ran.demand.cpus * hours, ran.price, priced=gpus > 0)
         if ran.running:
             self.running.add(job)
             self.gpus += gpus
 
     def add_sum(self, used: UsageSum) -> None:
         self.deleted += used.jobs
-        hours = used.gpu_seconds / _HOUR
-        self.gpu_hours += hours
-        if used.cpu_seconds is not None:
-            self.cpu_hours = (self.cpu_hours or 0.0) + used.cpu_seconds / _HOUR
-        deleted = used.namespace, f"deleted jobs of {used.month}"
-        if used.price is not None:
-            self.cost[used.price.unit] = self.cost.get(used.price.unit, 0.0) + float(used.price.number) * hours
-        elif hours:
-            self.unpriced.add(deleted)
+        deleted, hours = (used.namespace, f"deleted jobs of {used.month}"), used.gpu_seconds / _HOUR
+        self._add_hours(deleted, hours, used.cpu_seconds and used.cpu_seconds / _HOUR, used.price, priced=hours > 0)
         if used.unknown:
             self.incomplete.add(deleted)
+
+    def _add_hours(
+        self, job: tuple[str, str], gpus: float, cpus: float | None, price: Amount | None, *, priced: bool
+    ) -> None:
+        """Add GPU-hours and CPU-hours. priced: Whether a job without a price has used what has one."""
+        self.gpu_hours += gpus
+        if cpus is not None:
+            self.cpu_hours = (self.cpu_hours or 0.0) + cpus
+        if price is not None:
+            self.cost[price.unit] = self.cost.get(price.unit, 0.0) + float(price.number) * gpus
+        elif priced:
+            self.unpriced.add(job)
 
 
 @dataclass(frozen=True)

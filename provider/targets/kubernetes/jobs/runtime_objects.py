@@ -16,6 +16,7 @@ from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kubernetes.values.accessors import conditions, section, true_condition
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.lifecycle.runtimes import current_fields
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
@@ -190,9 +191,8 @@ def _users(client: Client, kind: kinds.Kind, namespace: str, name: str) -> list[
     """Return the unfinished TrainJobs that were created from a runtime."""
 
     def keep(job: Document) -> Document | None:
-        ref = (job.get("spec") or {}).get("runtimeRef") or {}
-        conditions = (job.get("status") or {}).get("conditions") or []
-        ended = any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions)
+        ref, found = section(job, "spec", "runtimeRef"), conditions(job)
+        ended = true_condition(found, "Complete") or true_condition(found, "Failed")
         mine = (ref.get("kind", "ClusterTrainingRuntime"), ref.get("name")) == (kind.kind, name)
         if ended or not mine:
             return None

@@ -19,7 +19,14 @@ from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, several
 from pulumi_trainer.provider.kubernetes.hand_edits import restoring_patch, with_plugin_as_manager
-from pulumi_trainer.provider.kubernetes.values.accessors import controller_of, text
+from pulumi_trainer.provider.kubernetes.values.accessors import (
+    condition,
+    conditions,
+    controller_of,
+    section,
+    text,
+    true_condition,
+)
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, api_resource
@@ -226,22 +233,19 @@ def _holders(client: Client, name: str, version: str) -> list[Holder]:
     own = {(queue["metadata"].get("namespace"), queue["metadata"]["name"]) for queue in mine}
 
     def keep(found: Document) -> Document | None:
-        spec, status, metadata = found.get("spec") or {}, found.get("status") or {}, found["metadata"]
-        conditions = {c.get("type"): c for c in status.get("conditions") or []}
-        if (conditions.get("Finished") or {}).get("status") == "True":
+        spec, metadata = section(found, "spec"), found["metadata"]
+        if true_condition(conditions(found), "Finished"):
             return None
-        reserved = (conditions.get("QuotaReserved") or {}).get("status") == "True"
         admission: Document = {}
-        if reserved:
-            admission = status.get("admission") or {}
-        if admission:
-            is_in_queue = admission.get("clusterQueue") == name
-        else:
+        if true_condition(conditions(found), "QuotaReserved"):
+            admission = section(found, "status", "admission")
+        is_in_queue = admission.get("clusterQueue") == name
+        if not admission:
             waits = spec.get("active") is not False
             is_in_queue = waits and (metadata.get("namespace"), spec.get("queueName")) in own
         if not is_in_queue:
             return None
-        since = (conditions.get("QuotaReserved") or {}).get("lastTransitionTime", "")
+        since = condition(conditions(found), "QuotaReserved").get("lastTransitionTime", "")
         given = {"queue": spec.get("queueName"), "priority": priority_class(found)}
         return {"metadata": metadata, "admission": admission, "since": since, **given}
 
