@@ -490,17 +490,10 @@ def _container(
     if argv and argv[0] in ("python", "python3"):
         argv[0] = site.python
     kind = "main"
-    if view.is_init and view.is_sidecar:
-        kind = "sidecar"
-    elif view.is_init:
-        kind = "init"
+    if view.is_init:
+        kind = "sidecar" if view.is_sidecar else "init"
     image_variables = images.variables(str(container.get("image", "")))
-    values: dict[str, str] = {}
-    for name, value in given.values.items():
-        if name in given.literal:
-            values[name] = rewriter.value(name, value)
-        else:
-            values[name] = value
+    rewritten = {name: rewriter.value(name, given.values[name]) for name in given.literal}
     cwd = scratch
     if container.get("workingDir"):
         cwd = Path(rewriter.path(container["workingDir"]))
@@ -513,7 +506,8 @@ def _container(
             **_defaults(facts, site),
             **_threads(container),
             **{k: rewriter.value(k, v) for k, v in image_variables.items()},
-            **values,
+            **given.values,
+            **rewritten,
             VISIBLE_GPUS: ",".join(map(str, gpus)),
             MARK: f"{site.uid}/{facts.name}/{container['name']}",
         },
