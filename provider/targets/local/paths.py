@@ -173,6 +173,11 @@ def _make_private(folder: Path) -> None:
         folder.chmod(S_IMODE(found.st_mode) & ~_OTHERS | FOLDER_MODE)
 
 
+def open_lock(file: Path) -> int:
+    """Return a descriptor of a file to lock, which is created if it is missing."""
+    return os.open(file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+
+
 def is_locked(file: Path) -> bool:
     """Return whether a process holds the lock of a file."""
     lock = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -40,6 +40,7 @@ from pulumi_trainer.provider.targets.local.paths import (
     inside,
     is_locked,
     make_folder,
+    open_lock,
     read_beginning,
     remove_tree,
     translate_os_errors,
@@ -163,7 +164,7 @@ class JobFolder:
         """Return the file descriptor of the lock, which the caller closes; None if another process has the lock."""
         try:
             make_folder(self.path, self.root)
-            lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+            lock = open_lock(self.path / "lock")
         except (FileNotFoundError, FileExistsError):  # another process has just removed the folder
             if not self.root.is_dir() or (self.path.exists() and not self.path.is_dir()):
                 raise
@@ -201,7 +202,7 @@ class JobFolder:
 
         Several attempts are made, because `supervised` locks the file for a moment.
         """
-        lock = os.open(self.supervisor_lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+        lock = open_lock(self.supervisor_lock)
         for _ in range(50):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
