@@ -139,10 +139,10 @@ def join_usage(found: Iterable[tuple[str, ClusterUsage]]) -> ClusterUsage:
     runs, deleted, teams, budgets = list[Ran](), list[UsageSum](), dict[tuple[str, str], str](), dict[str, Amount]()
     unseen = set[str]()
     for cluster, each in found:
-        inside = f"{cluster}/{{}}".format if cluster else str
-        runs += (replace(ran, namespace=inside(ran.namespace)) for ran in each.runs)
-        deleted += (replace(used, namespace=inside(used.namespace)) for used in each.deleted)
-        teams |= {(inside(namespace), queue): team for (namespace, queue), team in each.teams.items()}
+        above = f"{cluster}/" if cluster else ""
+        runs += (replace(ran, namespace=above + ran.namespace) for ran in each.runs)
+        deleted += (replace(used, namespace=above + used.namespace) for used in each.deleted)
+        teams |= {(above + namespace, queue): team for (namespace, queue), team in each.teams.items()}
         budgets |= each.budgets
         unseen |= {*each.unseen}
     return ClusterUsage(runs, teams, budgets, sorted(unseen), deleted)
