@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pulumi_trainer.provider.jobs.edited_json import step_number
 from pulumi_trainer.provider.kubernetes.terminal import plain_field
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, plausible_seconds
 from pulumi_trainer.provider.kubernetes.values.wording import duration, plural
@@ -93,16 +94,16 @@ class Attempt:
     def from_dict(cls, given: dict[str, Any]) -> Attempt:
         """Return an attempt from JSON that anybody may have written."""
         return cls(
-            number=_step(given.get("number")) or 1,
+            number=step_number(given.get("number")) or 1,
             started=plausible_seconds(given.get("started")),
             finished=plausible_seconds(given.get("finished")),
             cause=plain_field(given.get("cause"), LONGEST),
             detail=plain_field(given.get("detail"), LONGEST),
-            first=_step(given.get("first")),
-            last=_step(given.get("last")),
-            redone=_step(given.get("redone")),
+            first=step_number(given.get("first")),
+            last=step_number(given.get("last")),
+            redone=step_number(given.get("redone")),
             repeating=plausible_seconds(given.get("repeating")),
-            count=_step(given.get("count")) or 1,
+            count=step_number(given.get("count")) or 1,
             ran=plausible_seconds(given.get("ran")),
             rerun=given.get("rerun") is True,
         )
@@ -150,11 +151,8 @@ def furthest(attempts: Sequence[Attempt]) -> int | None:
 
 
 def ended(attempts: list[Attempt], now: float, cause: str, detail: str = "") -> list[Attempt]:
-    """Return attempts of which none runs: the newest one ends now if it has not ended.
-
-    Args:
-        detail: Message about the cause, of which `LONGEST` characters are kept; default: none.
-    """
+    """Return attempts of which none runs: the newest one ends now if it has not ended. detail: Message about the cause, of
+    which `LONGEST` characters are kept; default: none."""
     if not attempts or attempts[-1].ended:
         return attempts
     return [*attempts[:-1], replace(attempts[-1], finished=now, cause=cause, detail=detail[:LONGEST])]
@@ -175,32 +173,27 @@ class Attempts:
 
     def __init__(self, before: Sequence[Attempt]) -> None:
         self.all = [*before]
-        self._runs = False
+        self.runs = False
         self._pending: tuple[str, str] | None = None
         self._open = False
         self._mark: int | None = None
         self._first_at = self._newest_at = 0.0
         self._caught_up = False
 
-    @property
-    def runs(self) -> bool:
-        """Whether an attempt runs."""
-        return self._runs
-
     def begin(self, now: float) -> None:
         """Begin an attempt, unless one runs."""
-        if self._runs:
+        if self.runs:
             return
         number = 1
         if self.all:
             number = self.all[-1].number + 1
         self._mark, self._caught_up, self._pending = furthest(self.all), False, None
         self.all = bounded([*self.all, Attempt(number, now)])
-        self._runs, self._open = True, False
+        self.runs, self._open = True, False
 
     def report(self, step: int, now: float) -> None:
         """Take note of a step that the attempt which runs has reported."""
-        if not self._runs:
+        if not self.runs:
             return
         attempt = self.all[-1]
         if attempt.first is None:
@@ -226,12 +219,9 @@ class Attempts:
         return replace(attempt, redone=redone, repeating=until - self._first_at)
 
     def explain(self, cause: str, detail: str = "", *, running: bool = False) -> None:
-        """Say why the newest attempt ends, or has ended if only its last Pods said why. The first reason counts.
-
-        Args:
-            running: Whether to do nothing for an attempt that has ended already.
-        """
-        if self._runs:
+        """Say why the newest attempt ends, or has ended if only its last Pods said why. The first reason counts. running:
+        Whether to do nothing for an attempt that has ended already."""
+        if self.runs:
             self._pending = self._pending or (cause, detail)
         elif self._open and not running and self.all:
             self._open = False
@@ -239,12 +229,12 @@ class Attempts:
 
     def end(self, now: float, cause: str, detail: str = "") -> None:
         """End the attempt that runs."""
-        if not self._runs:
+        if not self.runs:
             return
         self._open = self._pending is None
         cause, detail = self._pending or (cause, detail)
         self.all = ended(self.all, now, cause, detail)
-        self._runs, self._pending = False, None
+        self.runs, self._pending = False, None
 
 
 @dataclass(frozen=True)
@@ -296,9 +286,3 @@ def goodput(attempts: Sequence[Attempt], until: float) -> Goodput | None:
         wall=until - attempts[0].started,
         exact=all(each.redone is not None for each in again),
     )
-
-
-def _step(value: Any) -> int | None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        return None
-    return value

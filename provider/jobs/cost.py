@@ -21,12 +21,7 @@ ABOUT, AT_MOST = "about", "at most"
 
 @dataclass(frozen=True)
 class Time:
-    """How long a run will take.
-
-    Args:
-        words: What that rests on.
-        limited: Whether it is a limit instead of an estimate.
-    """
+    """How long a run will take. words: What that rests on. limited: Whether it is a limit instead of an estimate."""
 
     seconds: float
     words: str
@@ -84,7 +79,7 @@ class Cost:
     @property
     def price(self) -> Amount | None:
         """Return the price of an hour of one of its GPUs; None if that is not known."""
-        found = {self.prices.find(flavor) for flavor in self.flavors}
+        found = {*map(self.prices.find, self.flavors)}
         return found.pop() if len(found) == 1 else None
 
     def amount(self, unit: str) -> float | None:
@@ -130,11 +125,8 @@ def cost_of(jobset: Document, time: Time | None, flavors: Iterable[str], prices:
 
 
 def flavors_of(cluster_queue: Document | None, slots: Collection[Slot] = ()) -> set[str]:
-    """Return the flavors of which a job gets one for its GPUs; empty if they are not known.
-
-    Args:
-        slots: Where it gets quota; empty if that is not known.
-    """
+    """Return the flavors of which a job gets one for its GPUs; empty if they are not known. slots: Where it gets quota; empty
+    if that is not known."""
     return {flavor for flavor, resource in slots if is_gpu(resource)} or gpu_flavors(cluster_queue, is_gpu)
 
 

@@ -6,6 +6,12 @@ import json
 from typing import Any
 
 
+def step_number(value: Any) -> int | None:
+    """Return a number of steps; None if it is not one."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and 0 <= value < 1 << 63 else None
+
+
 def parse(text: Any) -> Any:
     """Return JSON from a text; None if it is not valid."""
     try:

@@ -35,11 +35,8 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def new_identity(earlier: Sequence[Run], now: float, wanted: Identity) -> Identity:
-    """Return the identity of a new run.
-
-    Args:
-        wanted: What is known of the run: without a lineage it starts anew; with an id it is that run, which goes on.
-    """
+    """Return the identity of a new run. wanted: What is known of the run: without a lineage it starts anew; with an id it is
+    that run, which goes on."""
     newest = max((int(run.id or "0", 36) for run in earlier), default=0)
     name = wanted.id or _base36(max(int(now), newest + 1))
     return replace(wanted, id=name, lineage=wanted.lineage or name)
@@ -119,11 +116,7 @@ class Continuation:
     succeeded: str = ""
 
     def identity(self, cause: str, place: str) -> Identity:
-        """Return what is known of the new run before it is created.
-
-        Args:
-            cause: `CREATED`, `CHANGED` or `RERUN`.
-        """
+        """Return what is known of the new run before it is created. cause: `CREATED`, `CHANGED` or `RERUN`."""
         if self.forked is not None:
             origin = self.forked
             return Identity(parent=origin.id, cause=cause, place=place, fork=self.fork, origin=origin.lineage)
@@ -160,7 +153,7 @@ def choose_continued(
     if fork is not None:
         return _choose_fork(earlier, place, fork)
     if isinstance(resume, str) and resume != UNFINISHED:
-        run = newest_of_lineage(earlier, find_run(earlier, resume, "resume"))
+        run = _newest_of_lineage(earlier, find_run(earlier, resume, "resume"))
     elif not earlier or not earlier[-1].id:
         return Continuation()
     else:
@@ -175,7 +168,7 @@ def choose_continued(
     return Continuation(run)
 
 
-def newest_of_lineage(earlier: Sequence[Run], run: Run) -> Run:
+def _newest_of_lineage(earlier: Sequence[Run], run: Run) -> Run:
     """Return the last of the runs that share the folder of a run: who continues there continues that one."""
     return next((each for each in reversed(earlier) if each.lineage and each.lineage == run.lineage), run)
 

@@ -50,7 +50,7 @@ class Override:
         """Return the override in JSON that may have been edited; None if it is not valid."""
         if not isinstance(data, dict):
             return None
-        suspend, by, at = (data.get(name) for name in ("suspend", "by", "at"))
+        suspend, by, at = map(data.get, ("suspend", "by", "at"))
         if not isinstance(suspend, bool) or not isinstance(by, str) or not isinstance(at, (int, float)):
             return None
         return cls(suspend, plain(by), plausible_seconds(at))

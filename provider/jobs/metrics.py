@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pulumi_trainer.provider.jobs.edited_json import parse
+from pulumi_trainer.provider.jobs.edited_json import parse, step_number
 from pulumi_trainer.provider.jobs.progress import metric_text, read_metrics
 from pulumi_trainer.provider.kubernetes.values.accessors import (
     epoch_seconds,
@@ -27,21 +27,8 @@ MOST_BYTES = 64 << 10
 """Bytes of the JSON of all metrics of a run."""
 _LEAST_POINTS = 2
 _LOWER = {
-    "loss",
-    "losses",
-    "nll",
-    "error",
-    "err",
-    "perplexity",
-    "ppl",
-    "mse",
-    "rmse",
-    "mae",
-    "wer",
-    "cer",
-    "fid",
-    "bpb",
-}
+    "loss", "losses", "nll", "error", "err", "perplexity", "ppl", "mse", "rmse", "mae", "wer", "cer", "fid", "bpb",
+}  # fmt: skip
 _HIGHER = {
     "accuracy", "accuracies", "acc", "f1", "auc", "auroc", "precision", "recall", "reward", "rewards", "score", "bleu", "rouge",
     "map", "iou", "miou", "psnr", "ssim", "r2",
@@ -217,11 +204,9 @@ def in_order(of_metrics: Mapping[str, _Value]) -> dict[str, _Value]:
 
     The order of the reports is not kept: the engine of Pulumi, which has the metrics of earlier runs, keeps none.
     """
-    return {name: of_metrics[name] for name in sorted(of_metrics, key=_place)}
-
-
-def _place(name: str) -> tuple[bool, str]:
-    return is_lower_better(name) is None, name
+    return {
+        name: of_metrics[name] for name in sorted(of_metrics, key=lambda name: (is_lower_better(name) is None, name))
+    }
 
 
 def number_of(value: str) -> float | None:
@@ -230,9 +215,7 @@ def number_of(value: str) -> float | None:
         found = float(value)
     except ValueError:
         return None
-    if not math.isfinite(found):
-        return None
-    return found
+    return found if math.isfinite(found) else None
 
 
 def is_lower_better(name: str) -> bool | None:
@@ -270,10 +253,7 @@ def _point(given: Any) -> Point | None:
     text = metric_text(value)
     if text is None:
         return None
-    known: int | None = None
-    if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 1 << 63:
-        known = step
-    return Point(known, plausible_seconds(time), text)
+    return Point(step_number(step), plausible_seconds(time), text)
 
 
 def _size_of(name: str, series: _Series) -> int:

@@ -21,11 +21,8 @@ def nodes_of(trainer: Mapping[str, Any] | None, ml_policy: Mapping[str, Any] | N
 
 
 def workers_of(nodes: Any, mpi: Mapping[str, Any]) -> Any:
-    """Return the Pods that MPI's launcher starts ranks on: one less if the launcher is one of the nodes, but at least one.
-
-    Args:
-        mpi: `mlPolicy.mpi` of the runtime.
-    """
+    """Return the Pods that MPI's launcher starts ranks on: one less if the launcher is one of the nodes, but at least one. mpi:
+    `mlPolicy.mpi` of the runtime."""
     if mpi.get("runLauncherAsNode") is True and isinstance(nodes, int):
         return max(nodes - 1, 1)
     return nodes
@@ -40,8 +37,5 @@ def training_pods(nodes: Any, mpi: Mapping[str, Any] | None) -> Any:
 
 def nodes_with_launcher(workers: int, nodes: int) -> int:
     """Return the nodes of a job of MPI whose launcher is one of them, from its rendered workers: the inverse of `workers_of`.
-
-    Args:
-        workers: Pods of its workers, of which it has at least one, whatever it has asked for.
-    """
+    workers: Pods of its workers, of which it has at least one, whatever it has asked for."""
     return min(workers + 1, max(nodes, workers))

@@ -85,11 +85,8 @@ def fetch_message(kind: str, fetched: Revision) -> str:
 
 
 def split_message(message: str) -> tuple[Observed, str]:
-    """Return what a container reports, and the rest of its termination message.
-
-    Args:
-        message: The message, which any program of the container may have written.
-    """
+    """Return what a container reports, and the rest of its termination message. message: The message, which any program of the
+    container may have written."""
     first, _, rest = message.partition("\n")
     if not first.startswith(f'{{"{_KEY}"'):
         return Observed(), message
@@ -107,11 +104,8 @@ def split_message(message: str) -> tuple[Observed, str]:
 
 
 def with_observed(inputs: Mapping[str, str], observed: Observed) -> dict[str, str]:
-    """Return what identifies the inputs of a run, with what was observed.
-
-    Args:
-        inputs: Name -> text as the plan knows it, without what was observed; of data the name, and the version of its volume.
-    """
+    """Return what identifies the inputs of a run, with what was observed. inputs: Name -> text as the plan knows it, without
+    what was observed; of data the name, and the version of its volume."""
     found = dict(inputs)
     for kind, each in observed.data.items():
         found[kind] = _with_revision(found.get(kind, ""), each)

@@ -69,11 +69,8 @@ def read_progress(given: Any) -> dict[str, Any]:
 
 
 def read_metrics(given: Any) -> dict[str, str]:
-    """Return the values of metrics by name, as texts; values and names that are not valid are left out.
-
-    Args:
-        given: Trainer's list of `name` and `value`, or values by name.
-    """
+    """Return the values of metrics by name, as texts; values and names that are not valid are left out. given: Trainer's list
+    of `name` and `value`, or values by name."""
     pairs = [(each.get("name"), each.get("value")) for each in mappings(given)]
     if isinstance(given, Mapping):
         pairs = [*given.items()]

@@ -52,11 +52,8 @@ def shorten_runs(earlier: Sequence[Run], identity: Identity, keep: int) -> list[
 
 
 def removal(earlier: Sequence[Run], identity: Identity, keep: int, *, removes_folders: bool) -> str:
-    """Return what a new run removes of which earlier runs, without a subject; empty for nothing.
-
-    Args:
-        removes_folders: Whether the folders of outdated lineages go.
-    """
+    """Return what a new run removes of which earlier runs, without a subject; empty for nothing. removes_folders: Whether the
+    folders of outdated lineages go."""
     outdated = outdated_lineages(earlier, identity, keep) if removes_folders else []
     folders = dict.fromkeys(run.id for run in earlier if run.lineage in outdated)
     kept = {run.id for run in shorten_runs(earlier, identity, keep) if run.inputs}

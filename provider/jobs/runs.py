@@ -225,10 +225,6 @@ def _fault(where: str, value: Any, expected: str) -> str:
     return f"{where} is {value!r:.80}, not {expected}"
 
 
-def _is_time(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 _FORMS: Sequence[tuple[Sequence[str], Callable[[Any], bool], str]] = (
     (
         ("id", "lineage", "parent", "origin"),
@@ -240,7 +236,11 @@ _FORMS: Sequence[tuple[Sequence[str], Callable[[Any], bool], str]] = (
         lambda value: isinstance(value, str),
         "a text",
     ),
-    (("created", "started", "finished"), _is_time, "seconds since the epoch"),
+    (
+        ("created", "started", "finished"),
+        lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+        "seconds since the epoch",
+    ),
     (("inputs", "metrics", "usage"), lambda value: isinstance(value, dict), "an object"),
 )
 """Fields of a run in JSON, whether a value is valid, and what is expected."""

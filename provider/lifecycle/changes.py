@@ -23,7 +23,7 @@ from pulumi_trainer.provider.source_archives import digest_of
 Effect = Literal["update", "replace", "waiting"]
 """waiting: an update while Kueue has suspended the job, which the objects do not show; a replacement once it runs."""
 
-_ALWAYS = (
+_ALWAYS: tuple[str, ...] = (
     "spec.suspend",
     "spec.ttlSecondsAfterFinished",
     "spec.coordinator",
@@ -63,11 +63,8 @@ class Change:
 
 
 def compare(old: Objects, new: Objects) -> list[Change]:
-    """Return every difference between two sets of rendered objects, and what an update has to do for it.
-
-    Args:
-        new: The objects that the program has now; their unknown values are compared once they are known.
-    """
+    """Return every difference between two sets of rendered objects, and what an update has to do for it. new: The objects that
+    the program has now; their unknown values are compared once they are known."""
     changes: list[Change] = []
     suspended = _suspended(old) or (_suspended(new) and main_key(new).startswith("JobSet/"))
     while_suspended: Effect = "replace"
@@ -107,10 +104,8 @@ def _without_project(document: Any) -> Any:
 
 def _jobset_or_train_job_changes(key: str, before: Any, after: Any, while_suspended: Effect) -> Iterator[Change]:
     """Yield the changes of what Kueue does not read."""
-    rule = _jobset_change
     paths = [*differences(_unqueued(before), _unqueued(after))]
     if key.startswith("TrainJob/"):
-        rule = _train_job_change
         outside_patches = [path for path in paths if not _below(path, (_PATCHES,))]
         paths = sorted([*outside_patches, *_patch_differences(before, after)])
     for path in paths:
@@ -118,25 +113,21 @@ def _jobset_or_train_job_changes(key: str, before: Any, after: Any, while_suspen
         if name in _WHERE_SET and (name in before["spec"]) != (name in after["spec"]):
             yield Change(f"{key}: {path}", "update", "may be added and taken away at any time")
         else:
-            yield rule(key, path, while_suspended)
+            yield _change(key, path, while_suspended)
 
 
-def _jobset_change(key: str, path: str, while_suspended: Effect) -> Change:
-    where = f"{key}: {path}"
-    if _below(path, _ALWAYS):
+def _change(key: str, path: str, while_suspended: Effect) -> Change:
+    where, kind = f"{key}: {path}", key.partition("/")[0]
+    if kind == "JobSet":
+        always, suspended = _ALWAYS, any(f".{each}" in path for each in _WHILE_SUSPENDED)
+        suspended = suspended or path.endswith(".template.spec.template.metadata")
+    else:
+        always, suspended = _TRAIN_JOB_ALWAYS, _below(path, (_PATCHES,)) and _may_change_in_jobset(path)
+    if _below(path, always):
         return Change(where, "update", "may change at any time")
-    if any(f".{p}" in path for p in _WHILE_SUSPENDED) or path.endswith(".template.spec.template.metadata"):
-        return Change(where, while_suspended, f"may change {_ONLY[while_suspended]}while the JobSet is suspended")
-    return Change(where, "replace", "immutable in a JobSet")
-
-
-def _train_job_change(key: str, path: str, while_suspended: Effect) -> Change:
-    where = f"{key}: {path}"
-    if _below(path, _TRAIN_JOB_ALWAYS):
-        return Change(where, "update", "may change at any time")
-    if _below(path, (_PATCHES,)) and _may_change_in_jobset(path):
-        return Change(where, while_suspended, f"may change {_ONLY[while_suspended]}while the TrainJob is suspended")
-    return Change(where, "replace", "immutable in a TrainJob")
+    if suspended:
+        return Change(where, while_suspended, f"may change {_ONLY[while_suspended]}while the {kind} is suspended")
+    return Change(where, "replace", f"immutable in a {kind}")
 
 
 def _may_change_in_jobset(path: str) -> bool:

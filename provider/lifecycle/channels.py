@@ -87,16 +87,12 @@ class ChannelInputs(_Channel, Inputs):
     @property
     def names(self) -> list[str]:
         """Return the current and former names of the stack."""
-        return [name for name in (self.program, *self.formerly) if name]
+        return [*filter(None, (self.program, *self.formerly))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelOutputs(_Channel):
-    """Outputs of a channel.
-
-    Attributes:
-        names: The current and former names of the stack.
-    """
+    """Outputs of a channel. names: The current and former names of the stack."""
 
     names: Sequence[str]
 
@@ -154,11 +150,7 @@ class Channels(Resource[ChannelInputs, ChannelOutputs]):
         return self.create(replace(inputs, target=target), connect)[1]
 
     def delete(self, outputs: ChannelOutputs, connect: Connect) -> list[str]:
-        """Remove the channel.
-
-        Raises:
-            Refused: A job takes its releases from the channel, which has no `force`.
-        """
+        """Remove the channel. Raise Refused if a job takes its releases from the channel, which has no `force`."""
         refused = removal_refusals(outputs, connect, lambda _: True)
         if refused:
             raise Refused(*refused)

@@ -49,11 +49,8 @@ def stored_runs(inputs: JobInputs) -> list[Run]:
 
 
 def with_outputs(runs: Sequence[Run], identity: Mapping[str, Any], phase: str) -> list[Run]:
-    """Return stored runs with what the outputs in the state have of the last one.
-
-    Args:
-        phase: The last phase that the stack has seen; the end of a run counts.
-    """
+    """Return stored runs with what the outputs in the state have of the last one. phase: The last phase that the stack has
+    seen; the end of a run counts."""
     known = Identity.from_dict(identity)
     ended: dict[str, Any] = {"phase": phase, "note": ""} if phase in ENDS else {}
     # its id is the second of its creation, or the next free one

@@ -48,11 +48,8 @@ def object_pattern(view: JobView) -> re.Pattern[str]:
 
 
 def is_about(event: Document, objects: re.Pattern[str], since: float) -> bool:
-    """Return whether an event is about a job.
-
-    Args:
-        since: When the job was created; older events are about an earlier job of the same name.
-    """
+    """Return whether an event is about a job. since: When the job was created; older events are about an earlier job of the
+    same name."""
     involved = section(event, "involvedObject")
     return (
         bool(objects.fullmatch(f"{text(involved.get('kind'))}/{text(involved.get('name'))}"))

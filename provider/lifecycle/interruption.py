@@ -11,7 +11,7 @@ from typing import Any
 from pulumi_trainer.provider.jobs.checkpoints import saves_checkpoints
 from pulumi_trainer.provider.jobs.manual import SUSPENDED, utc_time
 from pulumi_trainer.provider.jobs.status import NOT_STARTED, JobStatus, Phase
-from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, Refused, TrainerError
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, Refused, TrainerError, several
 from pulumi_trainer.provider.kubernetes.values.accessors import items, number, section
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, jobs_of
 from pulumi_trainer.provider.lifecycle.continuation import Start, find_start, with_progress
@@ -23,8 +23,6 @@ from pulumi_trainer.provider.trainer.labels import patched_jobs
 DEFAULT_GRACE = 30
 """`terminationGracePeriodSeconds` of a Pod that declares none."""
 WAIT = 'Wait until it has finished, or set interrupt="allow" on the TrainJob'
-_MOST_REASONS = 5
-"""Reasons for a new run that a message shows."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +53,7 @@ def interrupt(olds: JobInputs, news: JobInputs, reasons: Sequence[str], connect:
     loss = _loss(status, start)
     if may_interrupt(olds, news):
         return Interruption(notes=(_end_note(olds, news, status, start, loss), *resumed.notes))
-    shown = "; ".join(reasons[:_MOST_REASONS])
-    if len(reasons) > _MOST_REASONS:
-        shown += f"; and {len(reasons) - _MOST_REASONS} more"
+    shown = several(reasons)
     why = f"{olds.where} is {_unfinished(status)}, but this change would end it and start a new run: {shown}."
     if loss:
         why += f" It {loss}."
@@ -132,10 +128,7 @@ def _continuation(
 
 def _lost_checkpoints(olds: JobInputs, news: JobInputs, place: str) -> str:
     """Return why a change is rejected that deletes the volume with the checkpoints of a run that may be continued; else empty.
-
-    Args:
-        place: Where the checkpoints of the run are that the new one does not continue; empty if there are none.
-    """
+    place: Where the checkpoints of the run are that the new one does not continue; empty if there are none."""
     if news.interrupt == "allow" or not saves_checkpoints(olds.documents):
         return ""
     is_kept = place.startswith("s3://") or place in json.dumps(news.objects, default=str) or olds.retain

@@ -7,6 +7,7 @@ from typing import Any
 from pulumi_trainer.provider.jobs.checkpoints import saves_checkpoints
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.lifecycle.connection import with_current_connection
 from pulumi_trainer.provider.lifecycle.interruption import interrupt, may_interrupt
 from pulumi_trainer.provider.lifecycle.job_changes import new_run
@@ -63,9 +64,7 @@ def _summary(olds: JobInputs, news: JobInputs, found: list[Any]) -> str:
     """Return which release a job has, which one its channel has, and what differs. found: Effects of the release on the job."""
     shown = ""
     if found:
-        shown = f": {found[0]}"
-    if len(found) > 1:
-        shown += f" and {len(found) - 1} more"
+        shown = f": {join_names([*map(str, found)], 1)}"
     summary = f"{olds.where}: {news.runtime['channel']} has {news.runtime['name']} {news.release}"
     return f"{summary}, but this job has {olds.release or 'none of its releases'} ({level_of(found)}{shown})"
 

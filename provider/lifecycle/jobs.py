@@ -135,11 +135,8 @@ class Jobs(Resource[JobInputs, JobOutputs]):
         return replace(outputs, uid=status.uid, phase=stored_phase(status), drift=drift, **known), []
 
     def delete(self, outputs: JobOutputs, connect: Connect) -> list[str]:
-        """End the job and delete the objects of this run; objects that somebody else has created since stay.
-
-        Returns:
-            Notes for the user: the current owner, or which data was deleted.
-        """
+        """End the job and delete the objects of this run; objects that somebody else has created since stay. Return notes for
+        the user: the current owner, or which data was deleted."""
         jobs = connect(outputs.target).jobs
         place = outputs.namespace, outputs.name
         left = jobs.delete(*place, uid=outputs.uid, owner=outputs.whose, replaced=outputs.where in self._replaced)

@@ -20,7 +20,23 @@ Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
-class Expected:
+class _Object:
+    where: str
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> Key:
+        return self.where, self.kind, self.namespace, self.name
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        return {"where": self.where, "kind": self.kind, "namespace": self.namespace, "name": self.name}
+
+
+@dataclass(frozen=True)
+class Expected(_Object):
     """An object in the state of a stack.
 
     Args:
@@ -31,23 +47,15 @@ class Expected:
             nothing. None: it is not compared.
     """
 
-    where: str
-    kind: str
-    namespace: str
-    name: str
     resource: str
     owner: Owner
     identity: str = ""
     stays_gone: bool = False
     changes: Callable[[Mapping[str, Any]], str] | None = None
 
-    @property
-    def key(self) -> Key:
-        return self.where, self.kind, self.namespace, self.name
-
 
 @dataclass(frozen=True)
-class Found:
+class Found(_Object):
     """An object that a target has.
 
     Args:
@@ -59,10 +67,6 @@ class Found:
         live: The object, if it can be compared.
     """
 
-    where: str
-    kind: str
-    namespace: str
-    name: str
     owner: Owner
     identity: str = ""
     delete: str = ""
@@ -71,10 +75,6 @@ class Found:
     fault: str = ""
     lost: str = ""
     live: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def key(self) -> Key:
-        return self.where, self.kind, self.namespace, self.name
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,7 @@ def compare(
 
 
 def _of_expected(each: Expected, found: Found | None) -> Iterator[Finding]:
-    about: Mapping[str, Any] = {
-        "where": each.where, "kind": each.kind, "namespace": each.namespace, "name": each.name, "resource": each.resource,
-    }  # fmt: skip
+    about = {**each.about, "resource": each.resource}
     again = [("removes it from the state", REFRESH), ("creates it again, if the program still has it", UP)]
     lost = _find_loss(each, found)
     if lost:
@@ -184,9 +182,7 @@ def pending_creation(urn: str) -> Finding:
 def _of_found(found: Found, labels: Collection[str], program: str) -> Iterator[Finding]:
     label, same_name = found.owner.stack, bool(program) and found.owner.program == program
     alike = label.partition("-")[0] in {each.partition("-")[0] for each in labels if each} - {""}
-    about: Mapping[str, Any] = {
-        "where": found.where, "kind": found.kind, "namespace": found.namespace, "name": found.name, "resource": "",
-    }  # fmt: skip
+    about = {**found.about, "resource": ""}
     deletes = "deletes it"
     if found.kind in (JOB, VOLUME):
         deletes = "deletes it and its data"

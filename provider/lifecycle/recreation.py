@@ -50,12 +50,10 @@ def find_presence(olds: JobInputs, news: JobInputs, connect: Connect) -> Presenc
 
 
 def recreate_mark(olds: JobInputs, presence: Presence, *, asked: bool) -> str:
-    """Return a new mark for a job that is to be created again; empty if the job exists or has ended.
-
-    Args:
-        asked: Whether `interrupt` allows to run a job again that may have ended.
-    """
-    if _has_unknown_end(presence) and not asked:
+    """Return a new mark for a job that is to be created again; empty if the job exists or has ended. asked: Whether `interrupt`
+    allows to run a job again that may have ended."""
+    may_have_ended = bool(presence.deleted) and not presence.unsent
+    if may_have_ended and not asked:
         return ""
     if presence.unsent:
         return f"{_UNSENT}{presence.deleted}"
@@ -79,11 +77,6 @@ def _next_number(olds: JobInputs) -> int:
     if not count.isdecimal():
         return 1
     return int(count) + 1
-
-
-def _has_unknown_end(presence: Presence) -> bool:
-    """Return whether a job is gone and may have ended: it only runs again if its program or a user asks for that."""
-    return bool(presence.deleted) and not presence.unsent
 
 
 def may_run(mark: str) -> bool:

@@ -20,11 +20,8 @@ class Stored:
 
     @classmethod
     def from_state(cls: type[S], state: Mapping[str, Any]) -> S:
-        """Return inputs or outputs of the state; other keys are ignored.
-
-        Raises:
-            KeyError: The state lacks a field without a default.
-        """
+        """Return inputs or outputs of the state; other keys are ignored. Raise KeyError for a state that lacks a field without
+        a default."""
         return cls(**{name: state[key] for name, key, default in _keys(cls) if default is MISSING or key in state})
 
     @classmethod

@@ -7,7 +7,6 @@ from math import inf, isfinite
 
 from pulumi_trainer.provider.jobs.metrics import is_lower_better
 from pulumi_trainer.provider.jobs.runs import Run
-from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.values.wording import duration
 from pulumi_trainer.provider.lifecycle.target import TargetJobs
@@ -24,7 +23,8 @@ def hold_reasons(jobs: TargetJobs, runtime: str, release: str, rollout: Rollout,
     try:
         found, unseen = jobs.consumers(runtime)
         reached = {each.where: each for each in found if is_reached(each.where, moved)}
-        reasons = [f"{each.where} has failed on {release}" for each in reached.values() if _has_failed(each, release)]
+        failed = [each for each in reached.values() if each.release == release and each.failed]
+        reasons = [f"{each.where} has failed on {release}" for each in failed]
         for where in filter(lambda name: "/" in name, moved):
             if where not in reached or reached[where].release != release:
                 reasons.append(f"{where} has not run on {release} yet")
@@ -55,16 +55,9 @@ def _overdue(where: str, runs: Sequence[Run], ended: bool, release: str, longest
         yield f"{where} ran for {duration(run.seconds)} on {release}, max_duration is {duration(longest)}"
 
 
-def _has_failed(job: Consumer, release: str) -> bool:
-    return job.release == release and job.failed
-
-
 def regressions(where: str, runs: Sequence[Run], before: str, after: str, limits: Mapping[str, float]) -> Iterator[str]:
-    """Yield each metric of a job's last run on a release that is worse than on the one before, or is not known.
-
-    Args:
-        before: Runtime and release as NAME@RELEASE.
-    """
+    """Yield each metric of a job's last run on a release that is worse than on the one before, or is not known. before: Runtime
+    and release as NAME@RELEASE."""
     old, new = _last_run(runs, before), _last_run(runs, after)
     if old is None or new is None:
         yield f"{where} has no run that has succeeded on {before if old is None else after}"

@@ -18,10 +18,7 @@ _FROM_GIT = re.compile(r" \(git (?:\S+ )?[0-9a-f]{12}\)\Z")
 
 def changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
     """Return name -> "BEFORE -> AFTER" of the inputs in which two runs differ; of arguments with names, only those that differ.
-
-    Args:
-        before: Inputs of the earlier run: name -> digest, version or short text (`Run.inputs`).
-    """
+    before: Inputs of the earlier run: name -> digest, version or short text (`Run.inputs`)."""
     found = {}
     for name in read_inputs({**before, **after}):
         was, now = before.get(name) or "none", after.get(name) or "none"

@@ -10,6 +10,7 @@ from pulumi_trainer.provider.jobs.identity import digest
 from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.kubernetes.errors import Conflict, TrainerError
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.lifecycle.channels import find_consumers
 from pulumi_trainer.provider.lifecycle.connection import Inputs, Located, with_current_connection
 from pulumi_trainer.provider.lifecycle.impact import effect_lines, find_impacts, impact_lines
@@ -62,11 +63,7 @@ class RuntimeInputs(_Runtime, Inputs):
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeOutputs(_Runtime):
-    """Outputs of a runtime.
-
-    Attributes:
-        uid: UID of the object.
-    """
+    """Outputs of a runtime. uid: UID of the object."""
 
     uid: str
 
@@ -185,10 +182,7 @@ def changed_by_others(paths: Sequence[str]) -> str:
     """Return that somebody has changed fields of a runtime; empty for none."""
     if not paths:
         return ""
-    shown = ", ".join(paths[:5])
-    if len(paths) > 5:
-        shown += f" and {len(paths) - 5} more"
-    return f"somebody has changed {shown}"
+    return f"somebody has changed {join_names([*paths], 5)}"
 
 
 def _apply(inputs: RuntimeInputs, connect: ConnectCluster) -> RuntimeOutputs:
@@ -220,11 +214,8 @@ def _left_alone(outputs: RuntimeOutputs, new_owner: Owner) -> str:
 
 
 def current_fields(written: Any, live: Any) -> Any:
-    """Return the current values of the fields that the program wrote, without defaults and other managers' fields.
-
-    Args:
-        live: The document as the server has it, or the same part. A list of another length counts as a whole.
-    """
+    """Return the current values of the fields that the program wrote, without defaults and other managers' fields. live: The
+    document as the server has it, or the same part. A list of another length counts as a whole."""
     if isinstance(written, dict) and isinstance(live, dict):
         return {k: current_fields(v, live[k]) for k, v in written.items() if k in live}
     if isinstance(written, list) and isinstance(live, list) and len(written) == len(live):

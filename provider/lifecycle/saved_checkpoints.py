@@ -12,7 +12,6 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_TO
 from pulumi_trainer.provider.jobs.runs import Run
-from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
 from pulumi_trainer.provider.kubernetes.views import jobs_of
@@ -61,20 +60,16 @@ def checkpoints_in_volume(namespace: str, place: str, lineage: str, target: Targ
     for path in sorted(paths, key=lambda path: _number_of(path.name)):
         with suppress(OSError):  # the job has removed it meanwhile
             if _number_of(path.name) >= 0 and not _fault(str(path)):
-                saved[_number_of(path.name)] = _saved_at(path)
+                marker = path / find_checkpoint.OWN
+                saved[_number_of(path.name)] = (marker if marker.exists() else path).stat().st_mtime
     return saved
-
-
-def _saved_at(path: Path) -> float:
-    """Return when a checkpoint was complete, in seconds since the epoch."""
-    marker = path / find_checkpoint.OWN
-    return (marker if marker.exists() else path).stat().st_mtime
 
 
 def environment_of(inputs: JobInputs) -> dict[str, str]:
     """Return the variables of the container that saves checkpoints in S3, as far as the plan knows their values."""
     found = dict[str, str]()
-    for container in _containers(inputs.documents):
+    jobsets = [document for key, document in inputs.documents.items() if key.startswith("JobSet/")]
+    for container in chain.from_iterable(job.pod.containers for job in chain.from_iterable(map(jobs_of, jobsets))):
         variables = {text(each.get("name")): each for each in mappings(container.env)}
         if CHECKPOINT_TO in variables:
             for name, variable in variables.items():
@@ -84,20 +79,11 @@ def environment_of(inputs: JobInputs) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def _containers(objects: Objects) -> Iterator[Any]:
-    for key, document in objects.items():
-        if key.startswith("JobSet/"):
-            yield from chain.from_iterable(job.pod.containers for job in jobs_of(document))
-
-
 def _steps_in_s3(address: str, env: Mapping[str, str]) -> Iterator[int]:
-    """Yield the steps of the checkpoints whose manifests are complete.
-
-    Raises:
-        TargetFault: S3 does not answer, or the credentials are not known.
-    """
+    """Yield the steps of the checkpoints whose manifests are complete. Raise TargetFault if S3 does not answer, or if the
+    credentials are not known."""
     bucket, _, prefix = address.removeprefix("s3://").partition("/")
-    if not all(env.get(name) for name in _KEYS):
+    if not all(map(env.get, _KEYS)):
         raise TargetFault(f"{address}: the plan does not know the credentials")
     start, parts = f"{prefix}/manifests/", dict[str, set[int]]()
     try:

@@ -59,11 +59,8 @@ class Changes(NamedTuple):
 
 
 def compare_archives(was: Sequence[str], now: Sequence[str]) -> Changes | None:
-    """Return what differs in the files of two sets of archives; None if one of them is not in the cache of this machine.
-
-    Args:
-        was: Digests of the archives of a project, a script, or functions.
-    """
+    """Return what differs in the files of two sets of archives; None if one of them is not in the cache of this machine. was:
+    Digests of the archives of a project, a script, or functions."""
     try:
         before, after = (dict(chain.from_iterable(_files(each).items() for each in digests)) for digests in (was, now))
     except (TrainerError, OSError, tarfile.TarError):
@@ -119,22 +116,17 @@ def _changes(before: Mapping[str, _File], after: Mapping[str, _File]) -> list[st
     for path in changed:
         folder = path.removesuffix("__main__.py")
         if folder != path and f"{folder}Pulumi.yaml" in after:
-            lines.append(
-                f"  {path} is the program itself: {_how_to_leave_out(folder)}, and its edits start no other run"
+            hint = (
+                f'exclude=["/{folder}"] leaves its folder out' if folder else 'exclude=["/__main__.py"] leaves it out'
             )
-    return [terminal.plain(line) for line in lines]
+            lines.append(f"  {path} is the program itself: {hint}, and its edits start no other run")
+    return [*map(terminal.plain, lines)]
 
 
 def _shortened(line: str) -> str:
     if len(line) <= LONGEST_LINE:
         return line
     return f"{line[:LONGEST_LINE]}... ({len(line) - 1:,} characters)"
-
-
-def _how_to_leave_out(folder: str) -> str:
-    if folder:
-        return f'exclude=["/{folder}"] leaves its folder out'
-    return 'exclude=["/__main__.py"] leaves it out'
 
 
 def _kind_of_change(path: str, before: Mapping[str, _File], after: Mapping[str, _File], diff: Sequence[str]) -> str:

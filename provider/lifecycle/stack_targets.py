@@ -34,11 +34,7 @@ class UsedLabels(set[str]):
 
 @dataclass(frozen=True, kw_only=True)
 class TargetInputs(Located):
-    """Inputs of a Target resource.
-
-    Attributes:
-        stack: What identifies project, stack and target; the start of its label.
-    """
+    """Inputs of a Target resource. stack: What identifies project, stack and target; the start of its label."""
 
     stack: str = ""
 

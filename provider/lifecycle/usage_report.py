@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal
 
 from pulumi_trainer.provider.jobs.runs import Run
@@ -91,30 +90,29 @@ class Row:
         if ran.demand.gpus is None:
             self.incomplete.add(job)
         gpus, hours = ran.demand.gpus or 0.0, max(0.0, hours)
-        self.gpu_hours += gpus * hours
-        if ran.demand.cpus is not None:
-            self.cpu_hours = (self.cpu_hours or 0.0) + ran.demand.cpus * hours
-        if ran.price is not None:
-            self.cost[ran.price.unit] = self.cost.get(ran.price.unit, 0.0) + float(ran.price.number) * gpus * hours
-        elif gpus:
-            self.unpriced.add(job)
+        self._add_hours(job, gpus * hours, ran.demand.cpus and ran.demand.cpus * hours, ran.price, priced=gpus > 0)
         if ran.running:
             self.running.add(job)
             self.gpus += gpus
 
     def add_sum(self, used: UsageSum) -> None:
         self.deleted += used.jobs
-        hours = used.gpu_seconds / _HOUR
-        self.gpu_hours += hours
-        if used.cpu_seconds is not None:
-            self.cpu_hours = (self.cpu_hours or 0.0) + used.cpu_seconds / _HOUR
-        deleted = used.namespace, f"deleted jobs of {used.month}"
-        if used.price is not None:
-            self.cost[used.price.unit] = self.cost.get(used.price.unit, 0.0) + float(used.price.number) * hours
-        elif hours:
-            self.unpriced.add(deleted)
+        deleted, hours = (used.namespace, f"deleted jobs of {used.month}"), used.gpu_seconds / _HOUR
+        self._add_hours(deleted, hours, used.cpu_seconds and used.cpu_seconds / _HOUR, used.price, priced=hours > 0)
         if used.unknown:
             self.incomplete.add(deleted)
+
+    def _add_hours(
+        self, job: tuple[str, str], gpus: float, cpus: float | None, price: Amount | None, *, priced: bool
+    ) -> None:
+        """Add GPU-hours and CPU-hours. priced: Whether a job without a price has used what has one."""
+        self.gpu_hours += gpus
+        if cpus is not None:
+            self.cpu_hours = (self.cpu_hours or 0.0) + cpus
+        if price is not None:
+            self.cost[price.unit] = self.cost.get(price.unit, 0.0) + float(price.number) * gpus
+        elif priced:
+            self.unpriced.add(job)
 
 
 @dataclass(frozen=True)
@@ -136,25 +134,18 @@ class ClusterUsage:
 
 
 def join_usage(found: Iterable[tuple[str, ClusterUsage]]) -> ClusterUsage:
-    """Return what several clusters, or parts of one, have used together.
-
-    Args:
-        found: Each with the name of its cluster, which its namespaces get in front; empty where there is only one cluster.
-    """
+    """Return what several clusters, or parts of one, have used together. found: Each with the name of its cluster, which its
+    namespaces get in front; empty where there is only one cluster."""
     runs, deleted, teams, budgets = list[Ran](), list[UsageSum](), dict[tuple[str, str], str](), dict[str, Amount]()
     unseen = set[str]()
     for cluster, each in found:
-        inside = partial(_inside, cluster)
-        runs += (replace(ran, namespace=inside(ran.namespace)) for ran in each.runs)
-        deleted += (replace(used, namespace=inside(used.namespace)) for used in each.deleted)
-        teams |= {(inside(namespace), queue): team for (namespace, queue), team in each.teams.items()}
+        above = f"{cluster}/" if cluster else ""
+        runs += (replace(ran, namespace=above + ran.namespace) for ran in each.runs)
+        deleted += (replace(used, namespace=above + used.namespace) for used in each.deleted)
+        teams |= {(above + namespace, queue): team for (namespace, queue), team in each.teams.items()}
         budgets |= each.budgets
         unseen |= {*each.unseen}
     return ClusterUsage(runs, teams, budgets, sorted(unseen), deleted)
-
-
-def _inside(cluster: str, namespace: str) -> str:
-    return f"{cluster}/{namespace}" if cluster else namespace
 
 
 def summarize(
@@ -272,11 +263,8 @@ def recorded_run(namespace: str, name: str, demand: Demand, started: float, fini
 def observed_runs(
     namespace: str, name: str, demand: Demand, jobset: Document, workload: Document | None
 ) -> Iterator[Ran]:
-    """Yield the times for which a job has run, as its JobSet and its Workload show them.
-
-    Args:
-        workload: The Workload of the job; None if it has none, or if Workloads cannot be read.
-    """
+    """Yield the times for which a job has run, as its JobSet and its Workload show them. workload: The Workload of the job;
+    None if it has none, or if Workloads cannot be read."""
     begin = max(began_at(jobset), _admitted_at(workload))
     phase = derive_phase(jobset).phase
     evicted = true_condition(conditions(workload), "Evicted")

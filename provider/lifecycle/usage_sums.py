@@ -174,11 +174,8 @@ def after(until: float, runs: Iterable[Ran]) -> Iterator[Ran]:
 def add_sums(
     namespace: str, data: Mapping[str, Any], added: Mapping[str, Sequence[Ran]], now: float
 ) -> dict[str, str | None]:
-    """Return the change of the data of a ConfigMap that counts what is not counted yet.
-
-    Args:
-        added: UID of the record of a job -> its times.
-    """
+    """Return the change of the data of a ConfigMap that counts what is not counted yet. added: UID of the record of a job ->
+    its times."""
     before = booked(data)
     sums: dict[tuple[str, Demand], UsageSum] = {}
     fresh = [sum_up(after(before.get(uid, 0.0), runs), now) for uid, runs in added.items()]

@@ -172,11 +172,7 @@ class Volumes(Resource[VolumeInputs, VolumeOutputs]):
         return _with_place(outputs, found), []
 
     def delete(self, outputs: VolumeOutputs, connect: Connect) -> list[str]:
-        """Delete the volume.
-
-        Returns:
-            Notes for the user: lost output, why the volume stays for now, or its current owner.
-        """
+        """Delete the volume. Return notes for the user: lost output, why the volume stays for now, or its current owner."""
         lost = losses(outputs, connect, "is deleted")
         remaining = connect(outputs.target).volumes.delete(outputs.namespace, outputs.name, outputs.generation)
         if isinstance(remaining, str):

@@ -145,11 +145,8 @@ MANIFEST = ".pulumi-trainer.json"
 
 
 def secret_texts(secret: Mapping[str, str], launch: str) -> Iterator[str]:
-    """Yield what is secret in the values of a Secret: of the arguments, only those that the launch file names.
-
-    Args:
-        launch: Text of the launch file. If it names no paths that exist, all arguments may be secret.
-    """
+    """Yield what is secret in the values of a Secret: of the arguments, only those that the launch file names. launch: Text of
+    the launch file. If it names no paths that exist, all arguments may be secret."""
     for key, value in secret.items():
         try:
             yield from _at_paths(json.loads(value), json.loads(launch)["secrets"]) if key == ARGS_FILE else [value]

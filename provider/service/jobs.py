@@ -53,13 +53,28 @@ class State:
 
     @property
     def loss(self) -> InterruptionCost | None:
-        """What the job would lose if it were stopped now; None if that is not known."""
-        return _loss(self.job, self.status)
+        """What the job would lose if it were stopped now; None if that is not known.
+
+        Its newest checkpoint is the one in a volume of this machine, else the one that it has reported.
+        """
+        checkpoints: Mapping[int, float] | None = None
+        job, status = self.job, self.status
+        if job.local is not None and status is not None and status.phase == Phase.RUNNING and status.checkpoints:
+            place = status.identity.place
+            if place and not place.startswith("s3://"):
+                from pulumi_trainer.provider.lifecycle.saved_checkpoints import checkpoints_in_volume
+
+                with suppress(TrainerError):
+                    checkpoints = checkpoints_in_volume(job.namespace, place, status.identity.lineage, job.local)
+        return interruption_cost(status, time.time(), checkpoints)
 
     @property
     def adopted(self) -> str:
-        """Which other stack has adopted the job; empty if none has."""
-        return _adopted(self.job, self.status)
+        """Which other stack has adopted the job of the stack; empty if none has, or if its owner is not known."""
+        job, status = self.job, self.status
+        if job.owner is None or status is None or not status.owner or job.owner.owns(status.whose):
+            return ""
+        return plain(f"{job.namespace}/{job.name} {status.whose.adopted_from(job.owner)}")
 
     def to_dict(self) -> dict[str, Any]:
         status = self.status or JobStatus(self.job.name, self.job.namespace, phase=Phase.DELETED.value)
@@ -82,19 +97,9 @@ class State:
         return entry
 
 
-def _adopted(job: ReachedJob, status: JobStatus | None) -> str:
-    """Return that another stack has adopted a job of the stack; empty if none has, or if its owner is not known."""
-    if job.owner is None or status is None or not status.owner or job.owner.owns(status.whose):
-        return ""
-    return plain(f"{job.namespace}/{job.name} {status.whose.adopted_from(job.owner)}")
-
-
 def chosen_jobs(wanted: str | None, where: Where, *, secrets: bool = False) -> list[ReachedJob]:
-    """Return the jobs that a command is about.
-
-    Args:
-        secrets: Whether to return the submissions of a stack's jobs, with the values of their Secrets.
-    """
+    """Return the jobs that a command is about. secrets: Whether to return the submissions of a stack's jobs, with the values of
+    their Secrets."""
     kind, name = _parsed(wanted or "", where)
     if of_stack(wanted, where):
         from pulumi_trainer.provider.service import stack
@@ -115,11 +120,8 @@ def of_stack(wanted: str | None, where: Where) -> bool:
 
 
 def in_cluster_of_stack(where: Where) -> Where:
-    """Return the options of a command about a cluster with the connection of the stack, unless they name a cluster or namespace.
-
-    Args:
-        where: The options of the command; `everywhere` stays as it is.
-    """
+    """Return the options of a command about a cluster with the connection of the stack, unless they name a cluster or
+    namespace. where: The options of the command; `everywhere` stays as it is."""
     if not of_stack(None, replace(where, everywhere=False)):
         return where
     from pulumi_trainer.provider.service.stack import cluster_of
@@ -146,11 +148,8 @@ def read_states(jobs: Sequence[ReachedJob], *, lines: bool = False) -> Iterator[
 
 
 def find_states(wanted: str | None, where: Where) -> Sequence[State]:
-    """Return the states of the jobs that a command is about, with the progress and the start of those in a cluster.
-
-    Args:
-        wanted: The job argument of the command; None for all jobs.
-    """
+    """Return the states of the jobs that a command is about, with the progress and the start of those in a cluster. wanted: The
+    job argument of the command; None for all jobs."""
     if wanted is None and not of_stack(wanted, where):
         found = list_all(where)
     else:
@@ -170,11 +169,8 @@ def list_all(where: Where) -> list[State]:
 
 
 def read_view(job: ReachedJob, *, lines: bool = False) -> JobView | None:
-    """Return what the cluster shows of a job; None if not found.
-
-    Raises:
-        TargetFault: The cluster has no such job, and no stack has it either.
-    """
+    """Return what the cluster shows of a job; None if not found. Raise TargetFault if the cluster has no such job, and no stack
+    has it either."""
     from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import (
         snapshot,
         with_lines,
@@ -209,7 +205,7 @@ def _state(job: ReachedJob, view: JobView | None) -> State:
 
 def with_progress(states: Sequence[State]) -> Sequence[State]:
     """Return states with the progress that rank 0 of each job has printed, for the first `MOST_PROGRESS` jobs without any."""
-    unknown = [state for state in states if _lacks_progress(state)]
+    unknown = [*filter(_lacks_progress, states)]
     if not unknown:
         return states
     from concurrent.futures import ThreadPoolExecutor
@@ -378,86 +374,78 @@ def why(job: ReachedJob) -> Explanation:
     if job.local is not None:
         local = _local_status(job.local, job)
         text = _explain_local(job, local)
-        if local is None:
-            local = JobStatus(job.name, job.namespace, phase=Phase.DELETED.value)
-        detail = local.message or text.partition(": ")[2]
-        text = _with_note(_with_loss(_with_ended_nodes(_with_progress(text, local), local), job, local), local)
-        hint = RUN_AGAIN if local.unknown_end and local.uid else ""
-        if hint:
-            text += f" {hint[0].upper()}{hint[1:]}."
-        return _explanation(job, local, detail, hint, _with_owner(text, job, local))
-    from pulumi_trainer.provider.lifecycle.diagnosis import best_finding, diagnose
-    from pulumi_trainer.provider.lifecycle.diagnosis import explain as paragraph
+        status = local or JobStatus(job.name, job.namespace, phase=Phase.DELETED.value)
+        detail = status.message or text.partition(": ")[2]
+        hint = RUN_AGAIN if status.unknown_end and status.uid else ""
+        state = State(job, status)
+    else:
+        from pulumi_trainer.provider.lifecycle.diagnosis import best_finding, explain
 
-    view, now = read_view(job, lines=True), time.time()
-    assert view is not None
-    status, found = diagnose(view, now), best_finding(view, now)
-    if status.phase == Phase.RUNNING and job.client is not None and not status.progress:
-        from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import progress_of
+        view, now = read_view(job, lines=True), time.time()
+        (state,) = with_starts([_state(job, view)])
+        assert view is not None and state.status is not None
+        status, found = state.status, best_finding(view, now)
+        if status.phase == Phase.RUNNING and job.client is not None and not status.progress:
+            from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import progress_of
 
-        status.progress = progress_of(job.client, view)
-    text = _with_progress(paragraph(view, status, now), status)
-    text = _with_note(_with_loss(_with_ended_nodes(text, status), job, status), status)
-    text = _with_owner(text, job, status)
-    (state,) = with_starts([_state(job, view)])
+            status.progress = progress_of(job.client, view)
+        text = explain(view, status, now)
+        detail, hint = found.why or found.message, found.hint
+    text = " ".join([text, *_progress(status), *_ended_nodes(status)])
+    loss = state.loss
+    if loss is not None:
+        text += f" If it were stopped now, it {loss}."
+    text += _note(status)
+    if hint and job.local is not None:
+        text += f" {hint[0].upper()}{hint[1:]}."
+    if state.adopted:
+        text += f"\n{state.adopted}."
     if state.start:
-        text = f"{text} It {state.start}."
-    return _explanation(job, status, found.why or found.message, found.hint, text, state.start)
+        text += f" It {state.start}."
+    first, *lines = detail.splitlines() or [""]  # the others are of a log
+    return Explanation(
+        job.label, job.namespace, status.phase, status.reason, first, hint, tuple(lines), text, state.start
+    )
 
 
-def _explanation(job: ReachedJob, status: JobStatus, detail: str, hint: str, text: str, start: str = "") -> Explanation:
-    """Return an explanation whose detail may end with lines of a log."""
-    first, *lines = detail.splitlines() or [""]
-    return Explanation(job.label, job.namespace, status.phase, status.reason, first, hint, tuple(lines), text, start)
-
-
-def _with_owner(text: str, job: ReachedJob, status: JobStatus | None) -> str:
-    found = _adopted(job, status)
-    if not found:
-        return text
-    return f"{text}\n{found}."
-
-
-def _with_progress(text: str, status: JobStatus) -> str:
-    """Return a paragraph with when a running job has last reported progress, and what it reported."""
+def _progress(status: JobStatus) -> Iterator[str]:
+    """Yield when a running job has last reported progress, and what it reported."""
     reported = epoch_seconds((status.progress or {}).get("lastUpdatedTime"))
     if status.phase != Phase.RUNNING or not reported or is_empty(status.progress or {}):
-        return text
+        return
     shown = [describe(status, phase=False)]
     step = (status.progress or {}).get("step")
     if step is not None:
         shown.append(f"step {step:,}")
     now = " ".join(filter(None, shown))
-    text = f"{text} It reported progress {duration(time.time() - reported)} ago"
+    text = f"It reported progress {duration(time.time() - reported)} ago"
     if now:
         text += f": {now}"
-    return f"{text}."
+    yield f"{text}."
 
 
-def _with_ended_nodes(text: str, status: JobStatus) -> str:
-    """Return a paragraph with the Pods that have ended while others of their step run: after SIGTERM, a program that ends with 0
-    would leave its peers waiting for it forever.
-    """
+def _ended_nodes(status: JobStatus) -> Iterator[str]:
+    """Yield the Pods that have ended while others of their step run: after SIGTERM, a program that ends with 0 would leave its
+    peers waiting for it forever."""
     if status.phase != Phase.RUNNING:
-        return text
+        return
     for step in status.steps:
         if step.active and 0 < step.succeeded <= step.count - step.active:  # else the Pods of a step run in turns
             ended = f"{step.succeeded} of {plural(step.count, 'Pod')} of {step.name}"
             counts = "counts" if step.succeeded == 1 else "count"
-            text += (
-                f" {ended} ended with exit code 0 and {counts} as complete, while others run. If SIGTERM has stopped the program"
+            yield (
+                f"{ended} ended with exit code 0 and {counts} as complete, while others run. If SIGTERM has stopped the program"
                 " there, it is not started again: let it end with 143 after SIGTERM (PT135)."
             )
-    return text
 
 
-def _with_note(text: str, status: JobStatus) -> str:
-    """Return a paragraph with why a job that has succeeded may not have trained."""
+def _note(status: JobStatus) -> str:
+    """Return why a job that has succeeded may not have trained, as sentences that follow others."""
     if not status.note:
-        return text
+        return ""
     first = status.note[0].upper() + status.note[1:]
     if status.note == NOTHING_REPORTED:
-        return f"{text} {first}. `pulumi_trainer.training.progress(step=...)` reports the steps of a program."
+        return f" {first}. `pulumi_trainer.training.progress(step=...)` reports the steps of a program."
     follows = "its result is not trained. Look at the size of the data and at the number of steps in its arguments"
     if status.note.startswith(NOTHING_LEFT):
         follows = "it has resumed from the last step"
@@ -467,31 +455,7 @@ def _with_note(text: str, status: JobStatus) -> str:
         )
     elif (status.progress or {}).get("resumedFrom"):
         follows = "its result is that of the checkpoint. Look at the number of steps in its arguments"
-    return f"{text} {first}, as its program has reported: {follows}."
-
-
-def _loss(job: ReachedJob, status: JobStatus | None) -> InterruptionCost | None:
-    """Return what a job would lose if it were stopped now; None if that is not known.
-
-    Its newest checkpoint is the one in a volume of this machine, else the one that it has reported.
-    """
-    checkpoints: Mapping[int, float] | None = None
-    if job.local is not None and status is not None and status.phase == Phase.RUNNING and status.checkpoints:
-        place = status.identity.place
-        if place and not place.startswith("s3://"):
-            from pulumi_trainer.provider.lifecycle.saved_checkpoints import checkpoints_in_volume
-
-            with suppress(TrainerError):
-                checkpoints = checkpoints_in_volume(job.namespace, place, status.identity.lineage, job.local)
-    return interruption_cost(status, time.time(), checkpoints)
-
-
-def _with_loss(text: str, job: ReachedJob, status: JobStatus) -> str:
-    """Return a paragraph with what the job would lose if it were stopped, if that is known."""
-    loss = _loss(job, status)
-    if loss is None:
-        return text
-    return f"{text} If it were stopped now, it {loss}."
+    return f" {first}, as its program has reported: {follows}."
 
 
 _LOCAL_PHASES = {

@@ -83,11 +83,8 @@ def _rerun(job: ReachedJob) -> JobStatus:
 
 
 def _submission(job: ReachedJob) -> Submission:
-    """Return what the stack of a job has submitted.
-
-    Raises:
-        Refused: The job was not found by its stack; a cluster does not have all of what was submitted.
-    """
+    """Return what the stack of a job has submitted. Raise Refused for a job that its stack did not find: a cluster does not
+    have all of what was submitted."""
     if job.submission is None:
         raise Refused(_without_stack(_place(job), Where()))
     return job.submission

@@ -80,9 +80,13 @@ class ReachedJob:
 
 
 def in_project(folder: str = ".") -> bool:
+    return project_folder(folder) is not None
+
+
+def project_folder(folder: str) -> Path | None:
+    """Return the folder of the Pulumi project that a folder is in; None if it is in none."""
     here = Path(folder).resolve()
-    folders = (here, *here.parents)
-    return any(project_file(each) is not None for each in folders)
+    return next((each for each in (here, *here.parents) if project_file(each) is not None), None)
 
 
 def project_file(folder: Path) -> Path | None:

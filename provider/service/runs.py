@@ -61,7 +61,7 @@ def read_runs_of_all(jobs: Sequence[ReachedJob]) -> list[tuple[ReachedJob, list[
             if job.local is not None:
                 of_job = job.local.jobs.runs(job.namespace, job.name)
             else:
-                of_job = _runs_in_cluster(states[id(job)], records.get(_place(job)))
+                of_job = _runs_in_cluster(states[id(job)], records.get((id(job.client), job.namespace, job.name)))
             found.append((job, of_job or stored_runs_of(job)))
         except Unreadable as fault:
             if len(jobs) == 1:
@@ -75,10 +75,6 @@ def stored_runs_of(job: ReachedJob) -> list[Run]:
     if job.stored is None:
         return []
     return with_outputs(stored_runs(job.stored), job.stored.identity, job.phase)
-
-
-def _place(job: ReachedJob) -> tuple[int, str, str]:
-    return id(job.client), job.namespace, job.name
 
 
 def _records(jobs: Sequence[ReachedJob]) -> dict[tuple[int, str, str], Record]:

@@ -22,6 +22,7 @@ from pulumi_trainer.provider.service.reach import (
     Where,
     in_project,
     project_file,
+    project_folder,
     show_warning,
 )
 from pulumi_trainer.provider.service.trust import kubeconfig_check
@@ -60,11 +61,10 @@ class StackJob:
 def jobs(stack: str | None, wanted: str | None, project: str = ".", *, secrets: bool = False) -> list[ReachedJob]:
     """Return the jobs of a stack, with the connections to them."""
     found = resources(stack, wanted, project=project)
-    needs_secrets = _has_secret if secrets else _has_secret_target
-    if any(map(needs_secrets, found)):
+    if any(_has_secret(job.inputs.target) or (secrets and job.inputs.secrets) for job in found):
         found = resources(stack, wanted, project=project, secrets=True)
     if any(job.inputs.target.get("kind") != "local" for job in found):
-        connection.configure(_configured(stack, project))
+        connection.configure(configured(stack, project))
     clients: dict[int, Client] = {}  # one for each cluster, so that its jobs are listed together
     check = kubeconfig_check(project)
     connected = [_connected(job, clients, check) for job in found]
@@ -109,7 +109,7 @@ def _exported_resources(stack: str | None, project: str, *, secrets: bool) -> li
 
 def _current_resources(deployment: Mapping[str, Any], project: str) -> list[dict[str, Any]]:
     """Return the resources of a deployment, with the current folders of jobs on this machine."""
-    found, folder = mappings(deployment.get("resources")), _project_folder(project)
+    found, folder = mappings(deployment.get("resources")), project_folder(project)
     for each in found:
         if str(each.get("type")).startswith(DYNAMIC):
             check_format(str(each.get("urn")), section(each, "inputs"))
@@ -150,12 +150,12 @@ def read_state(stack: str | None, project: str = ".") -> State:
     """Return the state of a stack, of all resources."""
     deployment = section(json.loads(_pulumi(["stack", "export"], stack, project)), "deployment")
     resources = _current_resources(deployment, project)
-    if any(map(_has_secret_in_target, resources)):
+    if any(_has_secret(section(each, "inputs", "target")) for each in resources):
         resources = _decrypted(_exported_resources(stack, project, secrets=True))
     kept = [{"inputs": {}, "outputs": {}, **each} for each in resources if not each.get("delete")]
     programs = [program_of(str(each.get("urn"))) for each in kept]
-    folder = _project_folder(project)
-    names = _configured(stack, project, ("target",))
+    folder = project_folder(project)
+    names = configured(stack, project, ("target",))
     local_root = ""
     if folder is not None and names.get("target") != "kubernetes":
         local_root = str(folder / ".pulumi-trainer")
@@ -165,19 +165,6 @@ def read_state(stack: str | None, project: str = ".") -> State:
         if each.get("type") == "creating":
             creating.append(text(section(each, "resource").get("urn")))
     return State(program, kept, local_root, creating)
-
-
-def _has_secret_in_target(resource: dict[str, Any]) -> bool:
-    target = (resource.get("inputs") or {}).get("target")
-    return isinstance(target, dict) and any(map(_is_secret, target.values()))
-
-
-def _project_folder(project: str) -> Path | None:
-    here = Path(project).resolve()
-    for folder in (here, *here.parents):
-        if project_file(folder) is not None:
-            return folder
-    return None
 
 
 def _program(stack: str | None, project: str, folder: Path | None) -> str:
@@ -193,18 +180,9 @@ def _program(stack: str | None, project: str, folder: Path | None) -> str:
     return f"{settings.get('name', '')}/{name.rpartition('/')[2]}"
 
 
-def _has_secret_target(job: StackJob) -> bool:
-    """Return whether the connection to a job's target contains a secret."""
-    return any(map(_is_secret, job.inputs.target.values()))
-
-
-def _is_secret(value: Any) -> bool:
-    return isinstance(value, dict) and _SIGNATURE in value
-
-
-def _has_secret(job: StackJob) -> bool:
-    """Return whether the connection to a job's target or the job itself contains a secret."""
-    return _has_secret_target(job) or bool(job.inputs.secrets)
+def _has_secret(target: Mapping[str, Any]) -> bool:
+    """Return whether the connection to a target contains a secret."""
+    return any(isinstance(value, dict) and _SIGNATURE in value for value in target.values())
 
 
 def _decrypted(value: Any) -> Any:
@@ -240,18 +218,14 @@ def cluster_of(stack: str | None) -> Where:
     if stack and not in_project("."):
         why = f"the configuration of {stack}, which names its cluster, is in the folder of its project"
         raise Invalid(Problem("--stack", why, "change to that folder, or give --context and --namespace instead"))
-    found = _configured(stack, names=(*connection.CONFIGURED, "namespace"))
+    found = configured(stack, names=(*connection.CONFIGURED, "namespace"))
     if found.get("kubeconfig"):
         kubeconfig_check(".")(found["kubeconfig"])
     return Where("", found.get("namespace", ""), found.get("context", ""), found.get("kubeconfig", ""))
 
 
-def configured(stack: str | None, project: str = ".") -> dict[str, str]:
-    """Return the connection settings of the stack's configuration."""
-    return _configured(stack, project)
-
-
-def _configured(stack: str | None, project: str = ".", names: Sequence[str] = connection.CONFIGURED) -> dict[str, str]:
+def configured(stack: str | None, project: str = ".", names: Sequence[str] = connection.CONFIGURED) -> dict[str, str]:
+    """Return settings of the stack's configuration; default: those of the connection."""
     if not in_project(project):  # a stack by its full name
         return {}
     config = json.loads(_pulumi(["config", "--json"], stack, project))

@@ -20,11 +20,8 @@ _SHOWN = 300
 
 
 def trust(file: Path) -> Sequence[str]:
-    """Let commands use a kubeconfig of a project's folder until its content changes, and return what it may do.
-
-    Raises:
-        Invalid: The list of trusted files cannot be written.
-    """
+    """Let commands use a kubeconfig of a project's folder until its content changes, and return what it may do. Raise Invalid
+    if the list of trusted files cannot be written."""
     from pulumi_trainer.provider.kubernetes.client.kubeconfig import risks
 
     found, record = risks(file), _record()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
@@ -73,7 +74,10 @@ def connect(
         )
     names = (*CONNECTION, "cluster", "mode", "namespace")
     known: dict[str, Any] = {k: target[k] for k in names if isinstance(target.get(k), str)}
-    known = {**known, "unknown": _first_unknown(target, known), **_worker_connections(target)}
+    known["unknown"] = _first_unknown(target, known)
+    workers = {name: only(section(given), CONFIGURED) for name, given in section(target.get(WORKERS)).items()}
+    if workers:
+        known[WORKERS] = workers
     if check_kubeconfig is not None:
         for each in (known, _stack, *known.get(WORKERS, {}).values()):
             if each.get("kubeconfig"):
@@ -90,21 +94,10 @@ def _first_unknown(target: Mapping[str, Any], texts: Collection[str]) -> str:
     return ""
 
 
-def _worker_connections(target: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the connections to the worker clusters of MultiKueue; empty if the target has none."""
-    found = {name: only(section(given), CONFIGURED) for name, given in section(target.get(WORKERS)).items()}
-    if not found:
-        return {}
-    return {WORKERS: found}
-
-
 @lru_cache(maxsize=16)
 def _local(root: str, python: str, log_bytes: Any, isolation: str) -> LocalTarget:
     _check_root(Path(root))
-    if python:
-        made = LocalTarget(Path(root), python=python)
-    else:
-        made = LocalTarget(Path(root))
+    made = LocalTarget(Path(root), python=python or sys.executable)
     if isinstance(log_bytes, (int, float)):  # the engine has no integers
         made.jobs.tuning = made.jobs.tuning.with_log_bytes(int(log_bytes))
     made.jobs.isolation = isolation
@@ -139,9 +132,7 @@ def _kubernetes(target: str, overrides: str) -> KubernetesTarget:
     from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
     known = json.loads(target)
-    warn = None
-    if _warn:
-        warn = _warn[0]
+    warn = next(iter(_warn), None)
     client = open_client(known, overrides=json.loads(overrides), warn=warn)
     workers = {name: open_client(each, warn=warn) for name, each in known.get(WORKERS, {}).items()}
     if workers:

@@ -141,11 +141,8 @@ def find_object(target: Mapping[str, Any], kind: Kind, namespace: str, name: str
 
 
 def team_roles(mode: str, namespace: str, subjects: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Return the roles with what jobs of a namespace need, and their bindings.
-
-    Args:
-        subjects: Kind (Group or User) and name of those who run jobs.
-    """
+    """Return the roles with what jobs of a namespace need, and their bindings. subjects: Kind (Group or User) and name of those
+    who run jobs."""
     from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 
     permissions = rbac.job_permissions("trainer" if mode == "trainer" else "jobset")
@@ -154,11 +151,7 @@ def team_roles(mode: str, namespace: str, subjects: Iterable[tuple[str, str]]) -
 
 
 def list_unfinished_jobs(target: Mapping[str, Any], namespace: str) -> Sequence[Mapping[str, Any]]:
-    """Return the JobSets of a namespace that have not ended.
-
-    Raises:
-        TargetFault: They cannot be listed.
-    """
+    """Return the JobSets of a namespace that have not ended. Raise TargetFault if they cannot be listed."""
     found, _ = _cluster(target).reachable_client(namespace).list(JOBSET, namespace)
     return [each for each in found if not section(each, "status").get("terminalState")]
 
@@ -176,11 +169,7 @@ def list_queue_objects(target: Mapping[str, Any], kind: str, version: str) -> Se
 
 
 def list_cluster_queues(target: Mapping[str, Any], version: str) -> Sequence[Mapping[str, Any]]:
-    """Return the cluster's ClusterQueues.
-
-    Raises:
-        TargetFault: They cannot be listed.
-    """
+    """Return the cluster's ClusterQueues. Raise TargetFault if they cannot be listed."""
     return _cluster(target).reachable_client().list(api_resource("ClusterQueue", version))[0]
 
 
@@ -192,11 +181,8 @@ def list_queued_work(target: Mapping[str, Any]) -> Sequence[dict[str, Any]] | No
 
 
 def job_durations(target: Mapping[str, Any], running: Sequence[str]) -> Expectations:
-    """Return what is known of how long the jobs of a cluster run; {} for an unreachable cluster.
-
-    Args:
-        running: Those whose logs are read, as namespace/name.
-    """
+    """Return what is known of how long the jobs of a cluster run; {} for an unreachable cluster. running: Those whose logs are
+    read, as namespace/name."""
     from pulumi_trainer.provider.targets.kubernetes.observe import job_durations
 
     return _ask(target, lambda cluster: job_durations.read_expectations(cluster.reachable_client(), running), {})
@@ -244,11 +230,7 @@ def month_usage(
 
 
 def queue_work(target: Mapping[str, Any], name: str, version: str) -> Sequence[Work]:
-    """Return the running and waiting jobs of a ClusterQueue.
-
-    Raises:
-        TargetFault: They cannot be listed.
-    """
+    """Return the running and waiting jobs of a ClusterQueue. Raise TargetFault if they cannot be listed."""
     return _cluster(target).queues.list_work(name, version)
 
 
@@ -292,11 +274,8 @@ def rollout_holds(target: Mapping[str, Any], runtime: str, release: str, rollout
 
 
 def channel_refusals(outputs: Mapping[str, Any], uses: Callable[[str], bool]) -> list[Problem]:
-    """Return why a channel of the stack cannot be removed; empty if it can, or if its state cannot be read.
-
-    Args:
-        uses: Returns for the namespace/name of a job that uses the channel whether it still does after the update.
-    """
+    """Return why a channel of the stack cannot be removed; empty if it can, or if its state cannot be read. uses: Returns for
+    the namespace/name of a job that uses the channel whether it still does after the update."""
     try:
         check_format("", outputs)
         return channels.removal_refusals(ChannelOutputs.from_state(outputs), connect, uses)

@@ -32,11 +32,7 @@ class Source(Protocol):
         ...
 
     def trouble(self) -> str:
-        """Return why updates are missing; empty if they arrive.
-
-        Raises:
-            TargetFault: The updates will not arrive later either.
-        """
+        """Return why updates are missing; empty if they arrive. Raise TargetFault if they will not arrive later either."""
         ...
 
     def leave(self, name: str) -> None: ...

@@ -143,11 +143,8 @@ def _only_cause(over: Counter[str]) -> str:
 
 
 def _newest_end(view: JobView, after: float) -> Attempt | None:
-    """Return when and why the newest attempt has ended that does not run, if conditions show that.
-
-    Args:
-        after: When the attempt before it ended; 0 if that is not known.
-    """
+    """Return when and why the newest attempt has ended that does not run, if conditions show that. after: When the attempt
+    before it ended; 0 if that is not known."""
     restarts = view.restarts
     evicted = true_condition(conditions(view.workload), "Evicted")
     if evicted:

@@ -241,11 +241,8 @@ def shorten_line(line: str, limit: int) -> str:
 
 
 def last_line(text: str, limit: int, *, exception: bool) -> str:
-    """Return the last line of a text, and of a long one the part that says most.
-
-    Args:
-        exception: Whether the line is that of an exception, which begins with its reason.
-    """
+    """Return the last line of a text, and of a long one the part that says most. exception: Whether the line is that of an
+    exception, which begins with its reason."""
     last = text.rstrip().rpartition("\n")[2].strip()
     if exception and len(last) > limit:
         return f"{last[:limit]}[...]"

@@ -220,7 +220,7 @@ def expected_pods(job: Document) -> int:
 def start_times(documents: Sequence[Document]) -> list[float]:
     """Return when Pods or Jobs started, as far as they have."""
     starts = [epoch_seconds(section(each, "status").get("startTime")) for each in documents]
-    return [at for at in starts if at]
+    return [*filter(None, starts)]
 
 
 def lacks_pods(job: Document) -> bool:
@@ -263,7 +263,7 @@ def waiting_pod_group(pods: Iterable[Document]) -> str:
 
 def is_coscheduled(pod: Document) -> bool:
     """Return whether a pod's PodGroup belongs to the scheduler plugins, otherwise to Volcano."""
-    return any(labels_of(pod).get(label) for label in POD_GROUP_LABELS)
+    return any(map(labels_of(pod).get, POD_GROUP_LABELS))
 
 
 def node_of(pod: Document) -> str:
@@ -358,11 +358,8 @@ _IRRELEVANT = ("Initialized", "ContainersReady", "PodReadyToStartContainers")
 
 
 def keep(kind: str, document: Document) -> dict[str, Any]:
-    """Return the fields of a document that a diagnosis reads.
-
-    Args:
-        document: The document as the server returns it; it is not changed.
-    """
+    """Return the fields of a document that a diagnosis reads. document: The document as the server returns it; it is not
+    changed."""
     kept: dict[str, Any] = _picked(document, KEPT[kind])
     if kind == "Event":
         kept["message"] = text(kept.get("message"))[:LONGEST]

@@ -43,11 +43,6 @@ from pulumi_trainer.provider.trainer.job_status import Observed
 _FIRST = re.compile(r"\(first failed job: (\S+?)\)")
 
 
-def succeeded_finding(found: Observed) -> Finding:
-    """Return that the job has succeeded."""
-    return Finding(Phase.SUCCEEDED, found.reason, found.message, f"all is done ({without_full_stop(found.message)})")
-
-
 def failed_finding(view: JobView, found: Observed) -> Finding:
     """Return which pod has caused the failure, or what its Job reports if the pod is no longer known."""
     view = view.of_attempt(view.restarts)
@@ -203,11 +198,7 @@ def deleting_finding(view: JobView) -> Finding | None:
 
 @dataclass(frozen=True)
 class FailedContainer:
-    """A container whose log explains a failure.
-
-    Attributes:
-        previous: Whether its previous run has failed, and not the newest.
-    """
+    """A container whose log explains a failure. previous: Whether its previous run has failed, and not the newest."""
 
     pod: str
     container: str
@@ -215,16 +206,13 @@ class FailedContainer:
     restarts: int
     previous: bool
 
+    @classmethod
+    def of(cls, found: ContainerStatus) -> FailedContainer:
+        return cls(pod_name(found.pod), found.name, node_index(found.pod), found.restarts, found.failed_before)
+
 
 def failed_containers(view: JobView) -> list[FailedContainer]:
     """Return the failed containers of the newest attempt whose Pods exist, those that explain most first."""
     view = view.of_attempt(view.restarts)
     failures = _failures(replace(view, gone=()), text(true_condition(conditions(view.jobset), "Failed").get("message")))
-    return [*map(_with_log, failures)]
-
-
-def _with_log(container: ContainerStatus) -> FailedContainer:
-    pod = container.pod
-    return FailedContainer(
-        pod_name(pod), container.name, node_index(pod), container.restarts, previous=container.failed_before
-    )
+    return [*map(FailedContainer.of, failures)]

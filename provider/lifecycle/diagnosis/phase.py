@@ -50,7 +50,7 @@ def best_finding(view: JobView, now: float) -> Finding:
     if state.phase == Phase.STARTING and _is_ending(view):
         state = Observed(Phase.RUNNING)
     if state.phase == Phase.SUCCEEDED:
-        return outcome.succeeded_finding(state)
+        return Finding(state.phase, state.reason, state.message, f"all is done ({without_full_stop(state.message)})")
     if state.phase == Phase.FAILED:
         return outcome.failed_finding(view, state)
     deleting = outcome.deleting_finding(view)
@@ -279,7 +279,7 @@ def _step(view: JobView, step: ReplicatedJob, phase: Phase) -> Step:
     elif found.active:
         found.phase = Phase.STARTING.value
     if found.phase in (Phase.FAILED, Phase.SUCCEEDED):
-        found.finished = max((_end_of(job) for job in jobs), default=0.0)
+        found.finished = max(map(_end_of, jobs), default=0.0)
     return found
 
 

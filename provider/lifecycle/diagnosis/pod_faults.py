@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 
 from pulumi_trainer.provider.jobs.status import Phase
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, condition, conditions, number, section, text
@@ -56,9 +57,7 @@ def find_fault(view: JobView, now: float) -> Finding | None:
 
 
 def _container_fault(view: JobView, pods: Sequence[Document], now: float) -> Finding | None:
-    found: list[ContainerStatus] = []
-    for pod in pods:
-        found += list_containers(pod)
+    found = [*chain.from_iterable(map(list_containers, pods))]
     for reasons, hint in ((IMAGES, _PULL), (SETUPS, _CONFIG)):
         at_fault = [c for c in found if c.waiting in reasons]
         if at_fault:
@@ -172,14 +171,15 @@ def _refused(view: JobView, pods: Sequence[Document], refused: list[Document]) -
     pod = refused[0]
     messages = [text(_scheduled(p).get("message")) for p in refused]
     message = re.sub(r"\s*\n\s*", " ", _best_message(view, messages))
-    if any(pod_group_of(p) for p in refused) and _has_gang_scheduler(pod):
+    scheduler = text(section(pod, "spec").get("schedulerName"))
+    if any(map(pod_group_of, refused)) and scheduler not in ("", DEFAULT_SCHEDULER):
         return _gang(view, pods, message)
     hint = f"free or {_NO_NODE_HINT}; the scheduler tries again by itself"
     if view.unbound:
         hint = view.unbound.hint
     elif view.no_node:
         hint = _NO_NODE_HINT
-    if text(section(pod, "spec").get("schedulerName")) == KAI_SCHEDULER:
+    if scheduler == KAI_SCHEDULER:
         hint = "its pods start together or not at all: free or add nodes for all of them, use fewer nodes, or look at its queue"
         hint = f"{hint} in KAI; the scheduler tries again by itself"
     return Finding(
@@ -210,10 +210,6 @@ def _without_node(refused: int, pods: int, name: str) -> str:
         return f"its pod {name} finds no node"
     verb = "finds" if refused == 1 else "find"
     return f"{refused} of its {plural(pods, 'pod')} {verb} no node, such as {name}"
-
-
-def _has_gang_scheduler(pod: Document) -> bool:
-    return text(section(pod, "spec").get("schedulerName")) not in ("", DEFAULT_SCHEDULER)
 
 
 def _no_scheduler(view: JobView, pods: list[Document], now: float) -> Finding | None:

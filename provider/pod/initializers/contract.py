@@ -51,11 +51,8 @@ def ignore_patterns(env: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def read_credential(env: Mapping[str, str], name: str) -> str:
-    """Return a credential, empty if it is not set.
-
-    Raises:
-        Invalid: The value cannot be sent in a header. The message does not show it.
-    """
+    """Return a credential, empty if it is not set. Raise Invalid, which does not show the value, if it cannot be sent in a
+    header."""
     value = env.get(name, "").strip()
     if not value.isascii() or not value.isprintable() or " " in value:
         raise Invalid(

@@ -145,11 +145,7 @@ def _fetch_missing(spec: _FetchSpec, source: Source, stage: Staging, report: Rep
 
 
 def _list_files(spec: _FetchSpec, source: Source, recorded: str, before: Manifest | None) -> Listing:
-    """Return the listing at the revision of an earlier fetch.
-
-    Args:
-        recorded: Revision of an interrupted fetch, or empty.
-    """
+    """Return the listing at the revision of an earlier fetch. recorded: Revision of an interrupted fetch, or empty."""
     if before and before.complete:
         log.warning(
             "%s differs from what was fetched, or other files were requested; fetching the missing files", spec.output

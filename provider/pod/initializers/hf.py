@@ -78,11 +78,8 @@ def patterns(location: str, kind: Kind) -> Patterns:
 
 
 def connect(request: FetchRequest) -> _Repository:
-    """Return the source of a repository.
-
-    Raises:
-        Invalid: HF_ENDPOINT or a credential is not valid, or huggingface_hub is not installed.
-    """
+    """Return the source of a repository. Raise Invalid if HF_ENDPOINT or a credential is not valid, or huggingface_hub is not
+    installed."""
     return _Repository(request)
 
 
@@ -118,7 +115,7 @@ class _Repository:
             if not _COMMIT.fullmatch(recorded):
                 commit = str(self._api.repo_info(self._repo, revision=self._revision, repo_type=self._kind).sha)
             self._commit = commit
-            return Listing(commit, [_entry(file) for file in islice(self._files(), MAX_FILES + 1)])
+            return Listing(commit, [*map(_entry, islice(self._files(), MAX_FILES + 1))])
 
     def download(self, entry: Entry, path: Path, count: Count) -> Mapping[str, str]:
         from huggingface_hub import hf_hub_download

@@ -25,11 +25,7 @@ _MOST_BYTES = 1 << 29
 
 @dataclass(frozen=True)
 class FetchedFile:
-    """A file in the folder.
-
-    Attributes:
-        version: The source's identifier of the content (git blob id, ETag, sha256).
-    """
+    """A file in the folder. version: The source's identifier of the content (git blob id, ETag, sha256)."""
 
     path: str
     size: int
@@ -93,7 +89,7 @@ def _read(path: Path) -> Manifest | None:
 def _parse(data: Any) -> Manifest:
     if data["version"] != VERSION or not isinstance(data["complete"], bool):
         raise ValueError("unknown version")
-    files = tuple(_parse_file(f) for f in data["files"])
+    files = tuple(map(_parse_file, data["files"]))
     patterns = Patterns(tuple(map(str, data["patterns"]["allow"])), tuple(map(str, data["patterns"]["ignore"])))
     stale = tuple(map(str, data["stale"]))
     paths = [*(f.path for f in files), *stale]

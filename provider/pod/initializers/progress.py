@@ -17,11 +17,7 @@ MAX_SECONDS = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class Progress:
-    """A report.
-
-    Attributes:
-        seconds_left: Estimate in seconds; None if unknown.
-    """
+    """A report. seconds_left: Estimate in seconds; None if unknown."""
 
     done: int
     total: int

@@ -75,7 +75,7 @@ class _Bucket:
 
     def listing(self, recorded: str) -> Listing:  # noqa: ARG002
         with self._errors(self._prefix):
-            below = [self._entry(item) for item in islice(self._objects_below(), MAX_FILES + 1)]
+            below = [*map(self._entry, islice(self._objects_below(), MAX_FILES + 1))]
             single = [e for e in self._single_object() if e.size or not below]
         entries = [*single, *below]
         self._versions = {e.key: e.version for e in entries}

@@ -95,11 +95,8 @@ class Listing:
 
 class Source(Protocol):
     def listing(self, recorded: str) -> Listing:
-        """Return all files.
-
-        Args:
-            recorded: Revision of an earlier fetch, which is listed again if the source has revisions; empty for the newest.
-        """
+        """Return all files. recorded: Revision of an earlier fetch, which is listed again if the source has revisions; empty
+        for the newest."""
         ...
 
     def download(self, entry: Entry, path: Path, count: Count) -> Mapping[str, str]:

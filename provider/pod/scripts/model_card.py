@@ -37,7 +37,7 @@ def metadata(theirs, facts, library):
         former = data.pop(name, None)
         names = former if isinstance(former, list) else [former]
         names = [hub_name(own)] if own else names
-        kept = [each for each in names if hub_name(each)]
+        kept = [*filter(hub_name, names)]
         if kept:
             data[name] = kept if name == "datasets" or len(kept) > 1 else kept[0]
     data["library_name"] = library

@@ -7,7 +7,7 @@ FINAL = 65
 def children(pid):
     try:
         with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as listed:
-            return [int(each) for each in listed.read().split()]
+            return [*map(int, listed.read().split())]
     except OSError:
         return []
 

@@ -72,7 +72,7 @@ class Training(Program):
         return found
 
     def tick(self, *_):
-        left = [pid for pid in self.starters if is_starter(pid)]
+        left = [*filter(is_starter, self.starters)]
         self.alone = self.alone + 1 if left and not any(map(children, left)) else 0
         for pid in left if self.alone == BARRIER else []:
             self.send(pid, signal.SIGTERM)

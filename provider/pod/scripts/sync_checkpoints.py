@@ -354,7 +354,7 @@ class Uploads(threading.Thread):
                 remove(made)
         source = made if os.path.lexists(made) else path
         found, single = files_below(source), not os.path.isdir(source)
-        names = {os.path.basename(file) for file in found}
+        names = {*map(os.path.basename, found)}
         marker = read_marker(source)
         if (marker or self.node == 0) and fault(source, part=True):
             raise OSError(f"it has changed: {fault(source, part=True)}")

@@ -110,11 +110,8 @@ def model_fault(folder: str) -> Fault | None:
 
 
 def template_fault(folder: str, config: Mapping[str, Any], known: Collection[str]) -> Fault | None:
-    """Return that assistant_only_loss would fail with the chat template of a model.
-
-    Args:
-        known: Digests of the templates that TRL gives markers by itself.
-    """
+    """Return that assistant_only_loss would fail with the chat template of a model. known: Digests of the templates that TRL
+    gives markers by itself."""
     if config.get("assistant_only_loss") is not True or config.get("chat_template_path"):
         return None
     template = _template(folder)
@@ -163,7 +160,7 @@ def _llamafactory_fault(folder: str, name: str, described: Mapping[str, Any]) ->
     columns = _columns(path) if file.endswith(".jsonl") else None
     if about.get("formatting", "alpaca") == "alpaca":
         needed = {"prompt": "instruction", "response": "output"} if not isinstance(given, dict) else given
-        wanted: Sequence[Any] = [needed.get(each) for each in _ALPACA]  # the others may begin in later lines
+        wanted: Sequence[Any] = [*map(needed.get, _ALPACA)]  # the others may begin in later lines
     else:
         wanted = [given.get("messages")] if isinstance(given, dict) else ["conversations"]
     lacking = [each for each in wanted if isinstance(each, str) and columns is not None and each not in columns]

@@ -333,7 +333,7 @@ def read_token(path):
 
 def credentials_of(found, token):
     names = ("AccessKeyId", "SecretAccessKey", token, "Expiration")
-    values = [found.get(name) for name in names]
+    values = [*map(found.get, names)]
     if not all(isinstance(value, str) and value.isascii() and value.isprintable() for value in values):
         raise Failed("the answer has no credentials")
     try:

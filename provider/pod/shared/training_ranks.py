@@ -27,7 +27,7 @@ def reduce_values(values: list[int], operation: str) -> list[int]:
 
     tensor = torch.tensor(values, dtype=torch.int64, device=device(dist))
     dist.all_reduce(tensor, getattr(dist.ReduceOp, operation))
-    return [int(value) for value in tensor.tolist()]
+    return [*map(int, tensor.tolist())]
 
 
 def device(dist: Any) -> str:

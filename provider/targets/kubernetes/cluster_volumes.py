@@ -82,11 +82,8 @@ class ClusterVolumes:
         return [], taken
 
     def sweep(self, namespace: str, label: str, note: Callable[[str], None]) -> list[str]:
-        """Delete the claims with the stack's label that are not mounted, and return their names.
-
-        Args:
-            note: Called with size and age of each claim that may have data.
-        """
+        """Delete the claims with the stack's label that are not mounted, and return their names. note: Called with size and age
+        of each claim that may have data."""
         swept = claims.sweep(self.client, namespace, label, note)
         for cluster, worker in self.client.workers.items():
             with worker_copies.in_worker(cluster):

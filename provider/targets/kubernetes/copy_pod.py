@@ -56,11 +56,8 @@ RULE = "create, get and delete pods; create and get pods/exec"
 
 @contextmanager
 def archive(client: Client, record: Record, uri: str, image: str) -> Iterator[Iterator[bytes]]:
-    """Provide the archive of `send_output` of a job's output. The Pod is deleted at the end.
-
-    Args:
-        image: Image with python3; empty for that of the job's node.
-    """
+    """Provide the archive of `send_output` of a job's output. The Pod is deleted at the end. image: Image with python3; empty
+    for that of the job's node."""
     claim, _, folder = uri.removeprefix(claims.path("")).partition("/")
     if not claim or ".." in folder.split("/"):
         raise TargetFault(Problem(uri, "not a valid path of an output"))
@@ -121,11 +118,7 @@ def _delete(client: Client, namespace: str, name: str) -> None:
 
 
 def pod_document(record: Record, theirs: Mapping[str, Any], claim: str, image: str) -> Document:
-    """Return the Pod that mounts the output of a job.
-
-    Args:
-        theirs: Spec of the pod of the job's node; empty if it is not known.
-    """
+    """Return the Pod that mounts the output of a job. theirs: Spec of the pod of the job's node; empty if it is not known."""
     containers = sorted(items(theirs, "containers"), key=lambda each: each.get("name") != "node")
     container = containers[0] if containers else {}
     chosen = image or str(container.get("image") or "") or _recorded_image(record)

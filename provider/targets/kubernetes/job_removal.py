@@ -92,7 +92,7 @@ class JobRemoval:
             return each.is_record and each.stack == label and not each.retained
 
         asked = time.monotonic()
-        records = [each for each in map(Record.of, found) if mine(each)]
+        records = [*filter(mine, map(Record.of, found))]
         self._ledger.book(namespace, [each.name for each in records], mine)
         end_train_jobs(self.client, records)
         gone = [delete_record(self.client, namespace, each.name, mine, each) for each in records]

@@ -329,12 +329,9 @@ def _uid(job: Mapping[str, Any] | None) -> object:
 
 def outlived_record(job: Mapping[str, Any], submission: Submission) -> bool:
     """Return whether this is the job of the submission, and only its record was deleted externally."""
-    metadata = job["metadata"]
-    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
-    owner = Owner(annotations.get(owner_labels.OWNER, ""), labels.get(owner_labels.STACK, ""))
-    ours = Owner(submission.owner, submission.sweep).owns(owner)
-    same = annotations.get(owner_labels.DIGEST) == submission.digest
-    return ours and same and not metadata.get("ownerReferences")
+    ours = Owner(submission.owner, submission.sweep).owns(owner_labels.owner_of(job))
+    same = section(job, "metadata", "annotations").get(owner_labels.DIGEST) == submission.digest
+    return ours and same and not job["metadata"].get("ownerReferences")
 
 
 def _status(owner: Record, kind: kinds.Kind, answer: Document) -> JobStatus:

@@ -104,11 +104,8 @@ def _override_of(found: Record) -> dict[str, Any]:
 
 
 def stop(client: Client, namespace: str, name: str, owner: Owner | None, message: str) -> JobStatus:
-    """End a job for good: its record gets the end, and its JobSet or TrainJob is deleted. Its volumes stay.
-
-    Returns:
-        The status; of a job that has ended before the unchanged one.
-    """
+    """End a job for good: its record gets the end, and its JobSet or TrainJob is deleted. Its volumes stay. Return the status;
+    of a job that has ended before the unchanged one."""
     found = _find_record(client, namespace, name, owner)
     if found is None:
         hint = "`pulumi-trainer suspend` keeps it, `kubectl delete` deletes it"

@@ -30,10 +30,7 @@ _KEPT_SECONDS = 600
 
 def remove_outdated_folders(client: Client, record: Record, submission: Submission) -> str:
     """Create the Job that removes the folders of the lineages that a new run removes from its output volume, if there are any.
-
-    Returns:
-        Why the folders stay; empty if they are removed, or if there are none. The new run goes on in any case.
-    """
+    Return why the folders stay; empty if they are removed, or if there are none. The new run goes on in any case."""
     lineages = record.identity.removed_lineages
     claim, _, folder = record.output.removeprefix(claims.path("")).partition("/")
     if not lineages or not record.output.startswith(claims.path("")) or folder != record.identity.lineage:

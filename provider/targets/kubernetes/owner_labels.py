@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from pulumi_trainer.provider.jobs.identity import program_of
+from pulumi_trainer.provider.jobs.status import Owner
+from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.trainer import labels
 
 DOMAIN = "pulumi-trainer.dev"
@@ -34,3 +40,9 @@ OVERRIDE = f"{DOMAIN}/suspend-override"
 """Annotation of a record: the `Override` by `pulumi-trainer suspend` or `resume`, as JSON."""
 RETAIN = f"{DOMAIN}/retain"
 """Annotation of a record or claim that a sweep leaves alone; its value is "true"."""
+
+
+def owner_of(found: Mapping[str, Any] | None) -> Owner:
+    """Return the owner in the annotations and labels of an object."""
+    id_ = str(section(found, "metadata", "annotations").get(OWNER) or "")
+    return Owner(id_, str(section(found, "metadata", "labels").get(STACK) or ""), program_of(id_))

@@ -32,11 +32,7 @@ class UsageLedger:
         self._faults: dict[str, str] = {}
 
     def book(self, namespace: str, names: Sequence[str], mine: Callable[[Record], bool]) -> str:
-        """Count what jobs have used so far whose record is accepted.
-
-        Returns:
-            Why it could not be counted; empty if it was.
-        """
+        """Count what jobs have used so far whose record is accepted. Return why it could not be counted; empty if it was."""
         found: dict[str, list[Ran]] = {}
         try:
             for name in names:

@@ -78,11 +78,8 @@ class Claim:
         return []
 
     def delete_with_job(self, job: str, users: Iterator[tuple[Record, float]]) -> str:
-        """Delete the claim if it was created for the job.
-
-        Returns:
-            What the claim contained, or why it is not deleted; empty if there is nothing to report.
-        """
+        """Delete the claim if it was created for the job. Return what the claim contained, or why it is not deleted; empty if
+        there is nothing to report."""
         known = self._read_record()
         if known is None or known.get("job") != job:
             return ""
@@ -184,11 +181,8 @@ class Claim:
             self.remove()
 
     def sweep(self, label: str) -> str | None:
-        """Remove the volume if it has the label and no data, or was left to a job.
-
-        Returns:
-            What the volume contained; None if it is not removed.
-        """
+        """Remove the volume if it has the label and no data, or was left to a job. Return what the volume contained; None if it
+        is not removed."""
         known = self._read_record()
         if known is None or known["sweep"] != label or _is_retained(known):
             return None

@@ -6,7 +6,7 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,11 +27,7 @@ REMOVED = ".removed-"
 
 @dataclass(frozen=True)
 class Environment:
-    """A cached environment.
-
-    Attributes:
-        python: Version of Python; empty if the environment is incomplete.
-    """
+    """A cached environment. python: Version of Python; empty if the environment is incomplete."""
 
     path: Path
     used: float
@@ -109,7 +105,7 @@ def _read(path: Path, jobs: Mapping[str, list[str]]) -> Environment:
         path,
         used=last_used.stat().st_mtime,
         python=str(record.get("python", "")),
-        requirements=[str(each) for each in record.get("requirements", [])],
+        requirements=[*map(str, record.get("requirements", []))],
         jobs=jobs.get(os.path.realpath(path), []),
     )
 
@@ -124,13 +120,12 @@ def _jobs_by_environment() -> dict[str, list[str]]:
     found: dict[str, set[str]] = {}
     for variables, argv in _marked_processes():
         uid, _, container = variables[MARK].partition("/")
+        used: Iterable[Path] = _environments_on_path(variables)
         if not container and len(argv) > 1:  # the supervisor: ... FOLDER LOCK
             names[uid] = "/".join(Path(argv[-2]).parts[-2:])
-            for each in JobFolder(Path(argv[-2])).environments():
-                found.setdefault(os.path.realpath(each), set()).add(uid)
-        else:
-            for each in _environments_on_path(variables):
-                found.setdefault(os.path.realpath(each), set()).add(uid)
+            used = JobFolder(Path(argv[-2])).environments()
+        for each in used:
+            found.setdefault(os.path.realpath(each), set()).add(uid)
     jobs: dict[str, list[str]] = {}
     for path, uids in found.items():
         jobs[path] = sorted(names.get(uid, uid) for uid in uids)

@@ -103,11 +103,8 @@ class Isolation:
         mounts: Mapping[str, Source],
         own: Mapping[Source, str],
     ) -> Options:
-        """Return the options of bubblewrap for one container, without its environment.
-
-        Args:
-            own: Folders of the job that are mounted in addition to the volumes -> the option.
-        """
+        """Return the options of bubblewrap for one container, without its environment. own: Folders of the job that are mounted
+        in addition to the volumes -> the option."""
         binds: dict[str, tuple[str, str | Source]] = {}
         for path in (*_SYSTEM, *self.readable):
             binds[path] = "--ro-bind-try", path
@@ -202,7 +199,7 @@ def _mount_point(path: str, hidden: Iterable[str]) -> str:
 
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:
-    return any(Path(path).is_relative_to(each) for each in folders)
+    return any(map(Path(path).is_relative_to, folders))
 
 
 def _contains_any(folder: str, hidden: Iterable[str]) -> bool:
@@ -223,11 +220,11 @@ def _folders_of(python: str, user_environment: Mapping[str, str]) -> list[str]:
         done = subprocess.run(
             [python, "-c", _ASK], env=env, capture_output=True, text=True, check=True, timeout=60, cwd="/"
         )
-        found = [str(each) for each in json.loads(done.stdout)]
+        found = [*map(str, json.loads(done.stdout))]
     except (OSError, subprocess.SubprocessError, ValueError, TypeError) as error:
         raise TargetFault(Problem(python, f"does not report where its packages are: {error}")) from None
     places = [*found, str(Path(found[0], "bin"))]
-    return [*places, *(os.path.realpath(place) for place in places)]
+    return [*places, *map(os.path.realpath, places)]
 
 
 @contextmanager

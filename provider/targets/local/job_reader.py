@@ -84,11 +84,8 @@ class JobReader:
             return self._known_status(folder, record)
 
     def cached_status(self, namespace: str, name: str, uid: str, phase: str, owner: Owner) -> JobStatus | None:
-        """Return the status of a job, with the reason if its files are damaged or gone; None if not found.
-
-        Args:
-            owner: Owner of the job in the state, which counts for a job whose files are damaged or gone.
-        """
+        """Return the status of a job, with the reason if its files are damaged or gone; None if not found. owner: Owner of the
+        job in the state, which counts for a job whose files are damaged or gone."""
         try:
             status = self.status(namespace, name)
         except Unreadable as fault:
@@ -157,9 +154,7 @@ class JobReader:
 
     def current_owner(self, namespace: str, name: str) -> Owner | None:
         found = Record.find(JobFolder.of(self.root, namespace, name))
-        if found is None:
-            return None
-        return found.whose
+        return None if found is None else found.whose
 
     def list_all(self) -> list[JobStatus]:
         """Return the status of all jobs of this host; if the files of a job are damaged, the reason is in its status."""
@@ -171,13 +166,12 @@ class JobReader:
     def consumers(self, runtime: str) -> tuple[list[Consumer], str]:
         """Return the jobs that were created from a runtime, and a note about jobs that cannot be read."""
         unreadable_jobs: list[JobStatus] = []
-        mine = [
-            r for r in self.records(unreadable_jobs.append) if r.host == self.host and r.runtime.get("name") == runtime
-        ]
-        found = [r.consumer(self.cached_status(r.namespace, r.name, r.uid, "", r.whose)) for r in mine]
-        return found, several(
-            [f"what job {s.namespace}/{s.name} uses could not be seen: {s.message}" for s in unreadable_jobs]
-        )
+        found = []
+        for r in self.records(unreadable_jobs.append):
+            if r.host == self.host and r.runtime.get("name") == runtime:
+                found.append(r.consumer(self.cached_status(r.namespace, r.name, r.uid, "", r.whose)))
+        unseen = [f"what job {s.namespace}/{s.name} uses could not be seen: {s.message}" for s in unreadable_jobs]
+        return found, several(unseen)
 
     def runtime_of(self, namespace: str, name: str) -> tuple[str, str]:
         """Return name and release of the runtime that a job was created from; empty strings if unknown."""

@@ -129,7 +129,7 @@ class Job:
     @property
     def in_backoff(self) -> bool:
         """Return whether a failed pod waits for the end of its back-off."""
-        return self.phase == "Active" and any(self._is_open(i) for i in self.last_failure)
+        return self.phase == "Active" and any(map(self._is_open, self.last_failure))
 
     def _is_open(self, index: int) -> bool:
         """Return whether an index has neither ended nor an active pod."""
@@ -171,11 +171,8 @@ class Job:
         self._settle(now)
 
     def pod_failed(self, index: int, exits: Sequence[Exit], now: float, pod: str = "") -> None:
-        """Record that the pod of an index has failed; `to_start` returns the index again if the pod is replaced.
-
-        Args:
-            pod: NAMESPACE/NAME of the pod, for the message.
-        """
+        """Record that the pod of an index has failed; `to_start` returns the index again if the pod is replaced. pod:
+        NAMESPACE/NAME of the pod, for the message."""
         self.pods.pop(index, None)
         self.replaced += 1
         self.streak += 1

@@ -113,20 +113,17 @@ class Leases:
         try:
             fcntl.flock(all_, fcntl.LOCK_EX)
             taken = [i for i in usable if self._take_gpu(i, uuids.get(i, ""))]
-            enough = len(taken) >= count
-            surplus = taken
-            if enough:
-                surplus = taken[count:]
-            for i in surplus:
+            leased = taken[:count] if len(taken) >= count else []
+            for i in taken[len(leased) :]:
                 self._leases.pop(f"gpu-{i}")()
-            owners = [self._owner(i) for i in usable if i not in taken]
-            if not enough:
+            if len(taken) < count:
+                owners = [self._owner(i) for i in usable if i not in taken]
                 return [], [*dict.fromkeys(filter(None, owners))]
-            for i in taken[:count]:
+            for i in leased:
                 (self._folder / f"gpu-{i}").write_text(owner, encoding="utf-8")
         finally:
             os.close(all_)
-        return taken[:count], []
+        return leased, []
 
     def _take_gpu(self, index: int, uuid: str) -> bool:
         """Take the lease of a GPU by its UUID, since it may have another index in a container, and return whether it was free."""

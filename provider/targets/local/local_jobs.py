@@ -99,11 +99,8 @@ class LocalJobs(JobReader):
             )
 
     def create(self, submission: Submission, *, adopt: bool = False, first_uid: str = "") -> JobStatus:
-        """Create a job and start its supervisor, unless it is suspended. Idempotent for the same owner and digest.
-
-        Args:
-            first_uid: UID by which the stack's state knows the job; empty for that of its record.
-        """
+        """Create a job and start its supervisor, unless it is suspended. Idempotent for the same owner and digest. first_uid:
+        UID by which the stack's state knows the job; empty for that of its record."""
         _check_limits(submission)
         folder = JobFolder.of(self.root, submission.namespace, submission.name)
         with folder.guard():
@@ -184,11 +181,8 @@ class LocalJobs(JobReader):
             return self._known_status(folder, record)
 
     def rerun(self, submission: Submission, uid: str = "") -> JobStatus:
-        """Run a job that has ended again. Its volumes stay, and the logs of its earlier runs.
-
-        Args:
-            uid: UID by which the stack's state knows the job, which is created again if its folder is gone.
-        """
+        """Run a job that has ended again. Its volumes stay, and the logs of its earlier runs. uid: UID by which the stack's
+        state knows the job, which is created again if its folder is gone."""
         owner = Owner(submission.owner, submission.sweep)
         if uid and Record.find(JobFolder.of(self.root, submission.namespace, submission.name)) is None:
             return self.create(submission, first_uid=uid)
@@ -201,9 +195,7 @@ class LocalJobs(JobReader):
                 raise Refused(*lost)
             supervision.is_unsupervised(folder, supervision.STUCK_SECONDS)
             identity, attempts = record.identity, record.attempts
-            if (
-                status.created == record.created
-            ):  # else `rerun` was interrupted, and the run of the record has not begun
+            if status.created == record.created:  # else `rerun` was interrupted, and the recorded run has not begun
                 identity = rerun_identity(identity, status.phase, status.reason)
                 attempts = before_rerun(status.attempts) if identity.id else []
             submission = replace(submission, earlier=runs_of(folder, record, status), identity=identity)
@@ -257,11 +249,8 @@ class LocalJobs(JobReader):
         self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None, replaced: bool = False,
         grace: float | None = None,
     ) -> Owner | str | None:  # fmt: skip
-        """Terminate a job's processes and remove its folder and the claims that were created for it. Idempotent.
-
-        Args:
-            grace: Seconds between SIGTERM and SIGKILL; default: each Pod's terminationGracePeriodSeconds.
-        """
+        """Terminate a job's processes and remove its folder and the claims that were created for it. Idempotent. grace: Seconds
+        between SIGTERM and SIGKILL; default: each Pod's terminationGracePeriodSeconds."""
         notes: list[str] = []
         folder = JobFolder.of(self.root, namespace, name)
         if not folder.path.exists():
@@ -284,14 +273,15 @@ class LocalJobs(JobReader):
                         users = self.users(namespace, claim, beside=name)
                         notes.append(Claim(self.root, namespace, claim).delete_with_job(f"{namespace}/{name}", users))
                 if replaced:
-                    folder.keep_logs(_newest_run(record, _written_status(folder)))
+                    status = None
+                    with suppress(Unreadable):
+                        status = folder.read_status()
+                    folder.keep_logs(_newest_run(record, status))
             if not replaced:
                 folder.forget_logs()
             discard(folder.path, self.root)
-        mounted: set[str] = set()
         if record is not None:
             mounted = volumes.claims(record.jobset)
-        if mounted:
             for file in volumes.claim_folder(self.root, namespace, "").glob(f"*/{VOLUME}"):
                 claim = file.parent.name
                 if claim in mounted:
@@ -340,9 +330,8 @@ class LocalJobs(JobReader):
         """Return which claims of volumeClaimPolicies belong to others."""
         found = []
         for key, jobset in objects.items():
-            with suppress(
-                TypeError, KeyError, AttributeError, TrainerError
-            ):  # unknown leaves, and what admission refuses
+            # Unknown leaves, and what admission refuses.
+            with suppress(TypeError, KeyError, AttributeError, TrainerError):
                 if key.startswith("JobSet/"):
                     namespace, name = jobset["metadata"]["namespace"], jobset["metadata"]["name"]
                     for claim, _ in volumes.template_claims(jobset, name):
@@ -389,12 +378,6 @@ def _newest_run(record: Record, status: JobStatus | None) -> str:
     if status is None:
         return record.identity.id
     return next((run.id for run in reversed(record.runs(status))), "")
-
-
-def _written_status(folder: JobFolder) -> JobStatus | None:
-    with suppress(Unreadable):
-        return folder.read_status()
-    return None
 
 
 def _limit_logs(folder: JobFolder, record: Record) -> None:

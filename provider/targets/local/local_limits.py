@@ -42,11 +42,8 @@ MOST_PODS = 1000
 
 
 def refusals(objects: Objects, secrets: Keys | None = None) -> list[Problem]:
-    """Return why jobs cannot run on this machine.
-
-    Args:
-        secrets: The Secrets whose values are submitted with the jobs; None if not known yet.
-    """
+    """Return why jobs cannot run on this machine. secrets: The Secrets whose values are submitted with the jobs; None if not
+    known yet."""
     if secrets is not None:
         made: dict[str, Collection[str]] = {}
         for key, document in objects.items():
@@ -94,7 +91,7 @@ def too_many_files(objects: Objects) -> list[Problem]:
     for where, jobset in _jobsets(objects):
         if _peak(jobset, lambda _: 1) > MOST_PODS:
             continue  # `too_many_pods` reports it
-        needed = _OTHER_FILES + _CONTAINER_FILES * _peak(jobset, _containers_of)
+        needed = _OTHER_FILES + _CONTAINER_FILES * _peak(jobset, lambda pod: len(Pod(pod, "").all_containers))
         most = open_files()
         if needed > most:
             why = (
@@ -108,10 +105,6 @@ _CONTAINER_FILES = 3
 """Open files of a supervisor for each container: two pipes and a log."""
 _OTHER_FILES = 64
 """Open files of a supervisor that do not depend on containers."""
-
-
-def _containers_of(pod: Document) -> int:
-    return len(Pod(pod, "").all_containers)
 
 
 def too_few_gpus(objects: Objects) -> list[Problem]:
@@ -282,6 +275,10 @@ def _at(pod: Pod, container: Container) -> str:
     return f"{pod.at}.{field}[{container.name}]"
 
 
+def _unsupported(where: str, what: str, hint: str) -> Problem:
+    return Problem(where, f"the Local target does not support {what}", hint)
+
+
 def _refused(where: str, jobset: Document, objects: Objects, secrets: Keys | None) -> Iterator[Problem]:
     spec = section(jobset, "spec")
     if text(spec.get("managedBy")) not in ("", CONTROLLER):
@@ -289,32 +286,19 @@ def _refused(where: str, jobset: Document, objects: Objects, secrets: Keys | Non
         yield Problem(f"{where}: spec.managedBy", why, "leave it out")
     policy = section(spec, "failurePolicy")
     if policy.get("restartStrategy") == "InPlaceRestart":
-        yield Problem(
-            f"{where}: spec.failurePolicy.restartStrategy",
-            "the Local target does not support InPlaceRestart",
-            "use Recreate",
-        )
+        yield _unsupported(f"{where}: spec.failurePolicy.restartStrategy", "InPlaceRestart", "use Recreate")
     for i, rule in enumerate(mappings(policy.get("rules"))):
         if text(rule.get("action")).startswith("RestartJob") and not rule["action"].startswith("RestartJobSet"):
             at = f"{where}: spec.failurePolicy.rules[{i}].action"
-            yield Problem(at, f"the Local target does not support {rule['action']}", "use RestartJobSet")
+            yield _unsupported(at, rule["action"], "use RestartJobSet")
     for step in jobs_of(jobset):
-        job = step.job
-        at = f"{where}: spec.replicatedJobs[{step.name}].template.spec"
-        if job.get("completionMode", "Indexed") == "NonIndexed":
-            yield Problem(
-                f"{at}.completionMode",
-                "the Local target does not support NonIndexed",
-                "leave it out: Indexed is the default",
-            )
+        if step.job.get("completionMode", "Indexed") == "NonIndexed":
+            at = f"{where}: spec.replicatedJobs[{step.name}].template.spec.completionMode"
+            yield _unsupported(at, "NonIndexed", "leave it out: Indexed is the default")
     for pod in _pods(where, jobset):
         at = pod.at
         if pod.spec.get("resourceClaims"):
-            yield Problem(
-                f"{at}.resourceClaims",
-                "the Local target does not support resource claims",
-                f"ask for {GPU} in resources.limits",
-            )
+            yield _unsupported(f"{at}.resourceClaims", "resource claims", f"ask for {GPU} in resources.limits")
         known = {v["name"]: v for v in _volumes(jobset, pod.spec)}
         for i, volume in enumerate(pod.volumes):
             yield from _volume_problems(f"{at}.volumes[{volume.get('name', i)}]", volume, objects, secrets)
@@ -333,11 +317,7 @@ def _volume_problems(where: str, volume: Document, objects: Objects, secrets: Ke
     """Yield why the Local target cannot mount a volume."""
     for kind in volume:
         if kind != "name" and kind not in volumes.KINDS:
-            yield Problem(
-                f"{where}.{kind}",
-                "the Local target does not support this kind of volume",
-                f"use one of {', '.join(volumes.KINDS)}",
-            )
+            yield _unsupported(f"{where}.{kind}", "this kind of volume", f"use one of {', '.join(volumes.KINDS)}")
     if volumes.in_memory(_plain(volume)) and not volumes.MEMORY.is_dir():
         why = f"a Secret must not be written to a disk, and this machine has no {volumes.MEMORY}"
         yield Problem(where, why, "pass it in env with valueFrom.secretKeyRef")
@@ -355,9 +335,7 @@ def _volume_problems(where: str, volume: Document, objects: Objects, secrets: Ke
                 )
     for source in [volume, *sources]:
         for kind in ("configMap", "secret"):
-            ref = section(source, kind)
-            if ref and not ref.get("optional"):
-                yield from _missing_reference(f"{where}.{kind}", kind, ref, objects, secrets)
+            yield from _missing_reference(f"{where}.{kind}", kind, section(source, kind), objects, secrets)
 
 
 def _plain(volume: Document) -> dict[str, Any]:
@@ -367,9 +345,9 @@ def _plain(volume: Document) -> dict[str, Any]:
 def _missing_reference(
     where: str, kind: str, ref: Document, objects: Objects, secrets: Keys | None, key: str = ""
 ) -> Iterator[Problem]:
-    """Yield the problem that a ConfigMap, a Secret or its key is missing."""
+    """Yield the problem that a ConfigMap, a Secret or its key is missing, unless it is optional."""
     name = ref.get("secretName") or ref.get("name")
-    if not isinstance(name, str):
+    if ref.get("optional") or not isinstance(name, str):
         return
     have: Collection[str] | None
     if kind.startswith("secret"):
@@ -403,7 +381,7 @@ def _container_problems(
             f"{where}.command", why, "give the TrainJob a trainer=, or the container of its runtime a command"
         )
     if container.get("volumeDevices"):
-        yield Problem(f"{where}.volumeDevices", "the Local target does not support block devices", "use volumeMounts")
+        yield _unsupported(f"{where}.volumeDevices", "block devices", "use volumeMounts")
     given = section(container, "resources")
     for resource in {**section(given, "limits"), **section(given, "requests")}:
         if "/" in resource and resource != GPU:
@@ -429,9 +407,8 @@ def _environment(where: str, view: Container, objects: Objects, secrets: Keys | 
     container = view.document
     for i, source in enumerate(mappings(container.get("envFrom"))):
         for kind in ("configMapRef", "secretRef"):
-            ref = section(source, kind)
-            if ref and not ref.get("optional"):
-                yield from _missing_reference(f"{where}.envFrom[{i}].{kind}", kind, ref, objects, secrets)
+            at = f"{where}.envFrom[{i}].{kind}"
+            yield from _missing_reference(at, kind, section(source, kind), objects, secrets)
         ref = section(source, "secretRef")
         prefix = source.get("prefix") or ""
         for key in (secrets or {}).get(text(ref.get("name")), ()):
@@ -444,10 +421,8 @@ def _environment(where: str, view: Container, objects: Objects, secrets: Keys | 
                 if path and not environment.FIELDS.fullmatch(path):
                     yield Problem(f"{at}.fieldRef", f"{path} is not supported by the Local target", "leave it out")
             elif kind in ("configMapKeyRef", "secretKeyRef"):
-                if not section(ref).get("optional"):
-                    yield from _missing_reference(
-                        f"{at}.{kind}", kind, section(ref), objects, secrets, text(section(ref).get("key"))
-                    )
+                key = text(section(ref).get("key"))
+                yield from _missing_reference(f"{at}.{kind}", kind, section(ref), objects, secrets, key)
             elif kind != "resourceFieldRef":
                 yield Problem(
                     f"{at}.{kind}",

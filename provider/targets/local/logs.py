@@ -205,11 +205,8 @@ LineFilter = Callable[[str], bool]
 
 
 def last_lines(path: Path, wanted: int, end: int | None = None, matches: LineFilter | None = None) -> list[str]:
-    """Return the newest `wanted` lines before byte `end`, from rotated files as well if the newest has too few.
-
-    Args:
-        end: Bytes of the newest file to read; None for all.
-    """
+    """Return the newest `wanted` lines before byte `end`, from rotated files as well if the newest has too few. end: Bytes of
+    the newest file to read; None for all."""
     lines: list[str] = []
     for file in takewhile(Path.is_file, _numbered(path)):
         with suppress(OSError):
@@ -260,7 +257,7 @@ class Follow:
             offset = 0
             for data in _open_rotated(path, opened):
                 unread.insert(0, data)
-                if before is not None and before.is_in(data):
+                if before is not None and before == _Position.of(data, before.offset):
                     offset = before.offset
                     break
             else:
@@ -288,9 +285,6 @@ class _Position(NamedTuple):
     def of(cls, data: IO[bytes], offset: int) -> _Position:
         data.seek(max(0, offset - _BEFORE))
         return cls(os.fstat(data.fileno()).st_ino, offset, data.read(min(offset, _BEFORE)))
-
-    def is_in(self, data: IO[bytes]) -> bool:
-        return self == _Position.of(data, self.offset)
 
 
 _BEFORE = 256

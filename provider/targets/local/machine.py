@@ -70,24 +70,21 @@ def gpus() -> int:
 
 def visible_gpus(visible: str | None) -> list[int]:
     """Return the indices of the NVIDIA GPUs that CUDA shows to a program; as in CUDA, a device that is unknown ends the list.
-
-    Args:
-        visible: The value of CUDA_VISIBLE_DEVICES: indices, or UUIDs or their beginnings. None if it is not set.
-    """
+    visible: The value of CUDA_VISIBLE_DEVICES: indices, or UUIDs or their beginnings. None if it is not set."""
     listed = listed_gpus()
     if visible is None:
         return [*listed]
     found: list[int] = []
     for word in visible.replace(" ", "").split(","):
-        named = [index for index, uuid_ in listed.items() if word == str(index) or _begins(uuid_, word)]
+        named = [
+            index
+            for index, uuid_ in listed.items()
+            if word == str(index) or (word.startswith("GPU-") and uuid_.startswith(word))
+        ]
         if len(named) != 1:
             break
         found += named
     return [*dict.fromkeys(found)]
-
-
-def _begins(uuid_: str, word: str) -> bool:
-    return word.startswith("GPU-") and uuid_.startswith(word)
 
 
 def listed_gpus() -> dict[int, str]:

@@ -173,6 +173,11 @@ def _make_private(folder: Path) -> None:
         folder.chmod(S_IMODE(found.st_mode) & ~_OTHERS | FOLDER_MODE)
 
 
+def open_lock(file: Path) -> int:
+    """Return a descriptor of a file to lock, which is created if it is missing."""
+    return os.open(file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+
+
 def is_locked(file: Path) -> bool:
     """Return whether a process holds the lock of a file."""
     lock = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -186,11 +191,8 @@ def is_locked(file: Path) -> bool:
 
 
 def read_beginning(path: Path, most: int) -> bytes:
-    """Return up to `most` bytes of a file that a job may have created.
-
-    Raises:
-        OSError: The file cannot be read, or is not a regular file: reading a FIFO or a device may never end.
-    """
+    """Return up to `most` bytes of a file that a job may have created. Raise OSError for a file that cannot be read or is not a
+    regular one: reading a FIFO or a device may never end."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
         if not S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "is not a regular file", str(path))
@@ -252,11 +254,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 @contextmanager
 def translate_os_errors(path: Path) -> Iterator[None]:
-    """Raise TargetFault in place of an OSError.
-
-    Args:
-        path: The path in the message if the error has none.
-    """
+    """Raise TargetFault in place of an OSError. path: The path in the message if the error has none."""
     try:
         yield
     except OSError as error:

@@ -23,9 +23,9 @@ from pathlib import Path
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.targets.local.machine import cpus, gpus
 from pulumi_trainer.provider.targets.local.paths import (
-    FILE_MODE,
     is_locked,
     make_folder,
+    open_lock,
     read_beginning,
     translate_os_errors,
 )
@@ -60,12 +60,7 @@ def set_limit(root: Path, limit: int | None) -> None:
 
 @dataclass(frozen=True)
 class Wait:
-    """Why a job waits.
-
-    Attributes:
-        default: Whether the program sets no limit.
-        earlier: The jobs that wait since before.
-    """
+    """Why a job waits. default: Whether the program sets no limit. earlier: The jobs that wait since before."""
 
     limit: int
     default: bool
@@ -131,7 +126,7 @@ class Place:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        lock = _open(self._folder / "lock")
+        lock = open_lock(self._folder / "lock")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -154,7 +149,7 @@ class Place:
 
     def _write(self, state: str) -> None:
         if self._lock < 0:
-            lock = _open(self._file("waits"))
+            lock = open_lock(self._file("waits"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.pwrite(lock, self._name.encode()[:_LONGEST_NAME], 0)
@@ -164,7 +159,3 @@ class Place:
             self._lock = lock
         if state == "runs":
             self._file("waits").rename(self._file("runs"))
-
-
-def _open(file: Path) -> int:
-    return os.open(file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)

@@ -170,7 +170,8 @@ def plan_pod(
         one = environment.variables(spec, container, facts, configs, secrets)
         mounts = _mounts(container, places, one.values)
         folders += _below(container, pod_volumes, mounts)
-        rewriter = _rewriter(jobset, facts, mounts, site)
+        within = domains(subdomain(jobset), facts.namespace)
+        rewriter = Rewriter(mounts, site.addresses, within, site.ports)
         for mount in container.get("volumeMounts") or []:
             rewriters.setdefault(mount["name"], rewriter)
         plan = _container(each, one, mounts, rewriter, facts, site, gpus, scratch)
@@ -472,10 +473,6 @@ def _limits(container: Mapping[str, Any]) -> Mapping[str, Any]:
     return (container.get("resources") or {}).get("limits") or {}
 
 
-def _rewriter(jobset: Mapping[str, Any], facts: PodFacts, mounts: Mapping[str, str], site: Site) -> Rewriter:
-    return Rewriter(mounts, site.addresses, domains(subdomain(jobset), facts.namespace), site.ports)
-
-
 def _container(
     view: Container,
     given: environment.Variables,
@@ -493,17 +490,10 @@ def _container(
     if argv and argv[0] in ("python", "python3"):
         argv[0] = site.python
     kind = "main"
-    if view.is_init and view.is_sidecar:
-        kind = "sidecar"
-    elif view.is_init:
-        kind = "init"
+    if view.is_init:
+        kind = "sidecar" if view.is_sidecar else "init"
     image_variables = images.variables(str(container.get("image", "")))
-    values: dict[str, str] = {}
-    for name, value in given.values.items():
-        if name in given.literal:
-            values[name] = rewriter.value(name, value)
-        else:
-            values[name] = value
+    rewritten = {name: rewriter.value(name, given.values[name]) for name in given.literal}
     cwd = scratch
     if container.get("workingDir"):
         cwd = Path(rewriter.path(container["workingDir"]))
@@ -516,7 +506,8 @@ def _container(
             **_defaults(facts, site),
             **_threads(container),
             **{k: rewriter.value(k, v) for k, v in image_variables.items()},
-            **values,
+            **given.values,
+            **rewritten,
             VISIBLE_GPUS: ",".join(map(str, gpus)),
             MARK: f"{site.uid}/{facts.name}/{container['name']}",
         },

@@ -78,11 +78,7 @@ class Mask(Protocol):
 
 @dataclass(frozen=True)
 class PodContext:
-    """What a pod needs from its job.
-
-    Attributes:
-        on_line: Receives each line with a `trainerStatus`; None if the pod is not rank 0.
-    """
+    """What a pod needs from its job. on_line: Receives each line with a `trainerStatus`; None if the pod is not rank 0."""
 
     logs: Path
     errors: Path
@@ -147,14 +143,11 @@ class ContainerProcess:
     def installing(self) -> Sequence[str]:
         """Return the packages that are being installed; none after user code has started, with MPI on any node."""
         if not self._installed:
-            self._installed = self._installed_file.exists() or self._is_installed_on_a_node()
+            on_a_node = self.plan.across and any(True for _ in self._context.errors.glob(f"*{INSTALLED}"))
+            self._installed = self._installed_file.exists() or on_a_node
         if not self.running or self._installed:
             return ()
         return self.plan.packages
-
-    def _is_installed_on_a_node(self) -> bool:
-        """Return whether a node has installed the packages, for a container that starts user code with MPI."""
-        return self.plan.across and any(True for _ in self._context.errors.glob(f"*{INSTALLED}"))
 
     @property
     def install_progress(self) -> str:
@@ -274,11 +267,8 @@ class ContainerProcess:
             self.failure = replace(self.failure, verdict=verdict)
 
     def kill_at_memory_limit(self, used: int, processes: Iterable[psutil.Process]) -> None:
-        """Kill all processes of the container because they have more memory than its limit.
-
-        Args:
-            processes: The processes, also those that have left its process group and overwritten their mark.
-        """
+        """Kill all processes of the container because they have more memory than its limit. processes: The processes, also
+        those that have left its process group and overwritten their mark."""
         if not self._memory_limit_reached:
             self._memory_limit_reached = True
             reached = (
@@ -305,11 +295,7 @@ class ContainerProcess:
 
 @dataclass
 class Outcome:
-    """The end of a pod.
-
-    Attributes:
-        ended: Whether `PodRunner.stop` ended the pod, so that it has neither succeeded nor failed.
-    """
+    """The end of a pod. ended: Whether `PodRunner.stop` ended the pod, so that it has neither succeeded nor failed."""
 
     succeeded: bool = False
     ended: bool = False

@@ -149,11 +149,8 @@ def find_process(pid: object, mark: str, folder: Path) -> psutil.Process | None:
 
 
 def processes_with_mark(mark: str, folder: Path | None = None) -> list[psutil.Process]:
-    """Return the processes with a mark, or one below it, except this process.
-
-    Args:
-        folder: Folder of the job, by which those are found that have overwritten their mark; default: they are left out.
-    """
+    """Return the processes with a mark, or one below it, except this process. folder: Folder of the job, by which those are
+    found that have overwritten their mark; default: they are left out."""
     found = []
     for pid in psutil.pids():
         with suppress(psutil.Error, OSError, ValueError):
@@ -174,11 +171,8 @@ def processes_by_parent() -> dict[int, list[psutil.Process]]:
 def processes_of_container(
     leader: int, mark: str, by_parent: Mapping[int, Sequence[psutil.Process]]
 ) -> list[psutil.Process]:
-    """Return the processes of a container: its first one, those that this process has adopted, and their descendants.
-
-    Args:
-        leader: pid of the process of `start`.
-    """
+    """Return the processes of a container: its first one, those that this process has adopted, and their descendants. leader:
+    pid of the process of `start`."""
     due = [p for p in by_parent.get(os.getpid(), ()) if p.pid == leader or _is_adopted_from(p, leader, mark)]
     found = []
     while due:
@@ -258,7 +252,7 @@ def reap_orphans() -> None:
 
 
 def kill_descendants() -> None:
-    _kill_all(lambda: [p for p in psutil.Process().children(recursive=True) if _lives(p)])
+    _kill_all(lambda: [*filter(_lives, psutil.Process().children(recursive=True))])
 
 
 def kill_marked(mark: str, folder: Path | None = None) -> None:
@@ -290,7 +284,7 @@ def end_processes(processes: Iterable[psutil.Process], grace: float) -> None:
                     process.send_signal(number)
         deadline = time.monotonic() + seconds
         while alive and time.monotonic() < deadline:
-            alive = [p for p in alive if _lives(p)]
+            alive = [*filter(_lives, alive)]
             time.sleep(0.02 if alive else 0)
 
 

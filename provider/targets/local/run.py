@@ -155,11 +155,7 @@ class Run:
         self._failed_verdict = Verdict("Failed", "SameFailureTwice", f"{why}, so it is not tried again on this machine")
 
     def stop(self, now: float, grace: float | None = None, only: str = "") -> None:
-        """Terminate pods.
-
-        Args:
-            grace: Seconds between SIGTERM and SIGKILL; default: each pod's own.
-        """
+        """Terminate pods. grace: Seconds between SIGTERM and SIGKILL; default: each pod's own."""
         for (job, _), pod in self._pods.items():
             if only in ("", job) and (not pod.ending or grace is not None):
                 pod.stop(now, grace)

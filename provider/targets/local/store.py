@@ -40,6 +40,7 @@ from pulumi_trainer.provider.targets.local.paths import (
     inside,
     is_locked,
     make_folder,
+    open_lock,
     read_beginning,
     remove_tree,
     translate_os_errors,
@@ -126,16 +127,12 @@ class JobFolder:
         return inside(self.path, f"source-{digest[:16]}.tar.gz")
 
     def check_is_job(self) -> None:
-        """Check that the folder is the folder of a job, because an edited state can name any folder.
-
-        Raises:
-            Refused: The folder has no record, and more files than a crash leaves before the record is written.
-        """
+        """Check that the folder is the folder of a job, because an edited state can name any folder. Raise Refused for one
+        without a record that has more files than a crash leaves before the record is written."""
         inside(self.root, *self.path.relative_to(self.root).parts)
         others = self._files_without_record()
-        if (
-            others and self._files_without_record()
-        ):  # twice, because another process may create or delete the job meanwhile
+        # Twice, because another process may create or delete the job meanwhile.
+        if others and self._files_without_record():
             why = f"has no record.json of a job, and holds {min(others)!r}; nothing there was changed or removed"
             hint = "if it is the folder of a job, remove it by hand, then run `pulumi refresh`"
             raise Refused(Problem(str(self.path), why, hint))
@@ -150,10 +147,7 @@ class JobFolder:
     @contextmanager
     def guard(self) -> Iterator[None]:
         """Lock the job against other calls, and create its folder; a folder without a record means that the job does not exist.
-
-        Raises:
-            TargetFault: Another call has not finished within `GUARD_SECONDS`.
-        """
+        Raise TargetFault if another call has not finished within `GUARD_SECONDS`."""
         deadline = time.monotonic() + GUARD_SECONDS
         with translate_os_errors(self.path):
             while (lock := self.try_guard()) is None:
@@ -170,7 +164,7 @@ class JobFolder:
         """Return the file descriptor of the lock, which the caller closes; None if another process has the lock."""
         try:
             make_folder(self.path, self.root)
-            lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+            lock = open_lock(self.path / "lock")
         except (FileNotFoundError, FileExistsError):  # another process has just removed the folder
             if not self.root.is_dir() or (self.path.exists() and not self.path.is_dir()):
                 raise
@@ -208,7 +202,7 @@ class JobFolder:
 
         Several attempts are made, because `supervised` locks the file for a moment.
         """
-        lock = os.open(self.supervisor_lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+        lock = open_lock(self.supervisor_lock)
         for _ in range(50):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -319,11 +313,8 @@ class JobFolder:
             remove_tree(self.earlier_logs)
 
     def limit_logs(self, runs: Collection[str], most: int) -> None:
-        """Remove logs of earlier runs, the oldest first.
-
-        Args:
-            most: Bytes that all of them may take for each container of the newest one, which stays in any case.
-        """
+        """Remove logs of earlier runs, the oldest first. most: Bytes that all of them may take for each container of the newest
+        one, which stays in any case."""
         with translate_os_errors(self.earlier_logs), suppress(FileNotFoundError, Refused):
             inside(self.root, *self.earlier_logs.relative_to(self.root).parts)
             newest_first = sorted(

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -116,11 +115,7 @@ def end(folder: JobFolder, record: Record, grace: float | None) -> None:
                 found.send_signal(signal.SIGTERM)
             supervisor = found
         if time.monotonic() > deadline:
-            remaining: Iterable[psutil.Process]
-            if found:
-                remaining = [found]
-            else:
-                remaining = process.processes_with_mark(record.uid, folder.path)
+            remaining = [found] if found else process.processes_with_mark(record.uid, folder.path)
             for left in remaining:
                 with suppress(psutil.Error):
                     left.kill()

@@ -241,11 +241,8 @@ class Supervisor:
             self._metrics = text
 
     def _retry_write(self, write: Callable[[], None]) -> None:
-        """Retry `write` until it succeeds or the job is to be deleted.
-
-        Raises:
-            TargetFault: The write has failed for `RESOURCE_SECONDS` seconds.
-        """
+        """Retry `write` until it succeeds or the job is to be deleted. Raise TargetFault if the write has failed for
+        `RESOURCE_SECONDS` seconds."""
         deadline = time.monotonic() + RESOURCE_SECONDS
         while not self._end_requested:
             try:

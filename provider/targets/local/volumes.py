@@ -64,11 +64,8 @@ def _claim_name(template: str, jobset: str) -> str:
 
 
 def claims(jobset: Spec, steps: Collection[str] | None = None) -> set[str]:
-    """Return the names of all claims that pods of a JobSet mount.
-
-    Args:
-        steps: Names of the replicated jobs that count; None for all.
-    """
+    """Return the names of all claims that pods of a JobSet mount. steps: Names of the replicated jobs that count; None for
+    all."""
     found = set()
     for job in jobs_of(jobset):
         if steps is not None and job.name not in steps:

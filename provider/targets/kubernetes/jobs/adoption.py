@@ -51,11 +51,8 @@ def _changed_immutable_fields(
 
 
 def adoption_note(whose: str, submission: Submission) -> str:
-    """Return the plan's note on an adopted job, with the Secrets whose values change.
-
-    Args:
-        whose: Who owns or created the job, as the beginning of the sentence.
-    """
+    """Return the plan's note on an adopted job, with the Secrets whose values change. whose: Who owns or created the job, as
+    the beginning of the sentence."""
     taken = f"{whose} and is taken over"
     if not submission.secrets:
         return taken

@@ -50,7 +50,9 @@ def _beside(submission: Submission, owner: Record) -> Iterator[tuple[Kind, Docum
     """Yield kind and document of each object except the job itself."""
     main = main_key(submission.objects)
     for key, rendered in submission.objects.items():
-        if key != main and not _holds_values(submission, key):
+        kind, _, name = key.partition("/")
+        has_values = kind == "Secret" and name in submission.secrets  # `_secrets` yields it with them
+        if key != main and not has_values:
             yield kind_of(rendered), add_owner_metadata(rendered, submission, owner)
     yield from _secrets(submission, owner)
 
@@ -130,7 +132,7 @@ def _sent(
     client: Client, kind: Kind, document: Document, live: Mapping[str, Document], owner: Record, *, force: bool = False
 ) -> Document:
     """Create or update an object, and return it as the server does; empty for a Secret with generated keys."""
-    if kind is SECRET and _generated(document):
+    if kind is SECRET and generated_secrets.keys_to_generate(document.get("data") or {}):
         _create_generated(client, document, live, owner)
         return {}
     return _applied(client, kind, document, live, owner, force=force)
@@ -201,11 +203,8 @@ def _conflicts(error: ApiError) -> list[tuple[str, str]]:
 
 
 def with_archives(client: Client, submission: Submission) -> Submission:
-    """Return a job with the archive of its project, as this machine has it, else as the cluster does.
-
-    Raises:
-        TargetFault: Neither has it, or it cannot be written to S3.
-    """
+    """Return a job with the archive of its project, as this machine has it, else as the cluster does. Raise TargetFault if
+    neither has it, or if it cannot be written to S3."""
     objects = dict(submission.objects)
     for key, document in submission.objects.items():
         digest = source_archives.digest_of(document)
@@ -254,11 +253,8 @@ def _existing(client: Client, kind: Kind, document: Document, owner: Record, *, 
 
 
 def apply_error(error: ApiError, kind: Kind, document: Mapping[str, Any], *, live: bool = False) -> TrainerError:
-    """Return the error for a rejected apply, with a problem for each field that the server names.
-
-    Args:
-        live: Whether the apply was a change of an object that was read before.
-    """
+    """Return the error for a rejected apply, with a problem for each field that the server names. live: Whether the apply was a
+    change of an object that was read before."""
     where = kind.where(document["metadata"].get("namespace", ""), document["metadata"]["name"])
     conflicts = _conflicts(error)
     if error.code == 409 and not conflicts and live:
@@ -291,16 +287,6 @@ def _manager(message: str) -> str:
     if not found:
         return message
     return f'the field manager "{found[1]}"'
-
-
-def _holds_values(submission: Submission, key: str) -> bool:
-    """Return whether an object is a rendered Secret whose values are in `submission.secrets`."""
-    kind, _, name = key.partition("/")
-    return kind == "Secret" and name in submission.secrets
-
-
-def _generated(secret: Mapping[str, Any]) -> bool:
-    return bool(generated_secrets.keys_to_generate(secret.get("data") or {}))
 
 
 def _create_generated(client: Client, secret: Document, live: Mapping[str, Document], owner: Record) -> None:

@@ -140,7 +140,7 @@ def blocking_reason(client: Client, namespace: str, name: str) -> tuple[str, flo
     space = client.get(NAMESPACE, "", namespace)
     if space and space["metadata"].get("deletionTimestamp"):
         reasons.append(f"the namespace {namespace} is being deleted as well")
-    found = "; ".join(dict.fromkeys(s for s in reasons if s))
+    found = "; ".join(dict.fromkeys(filter(None, reasons)))
     return (
         found or "no finalizer or Pod blocks the deletion: is the garbage collector (kube-controller-manager) running?",
         grace,
@@ -162,11 +162,8 @@ def _finalizers(where: str, found: Mapping[str, Any] | None) -> str:
 def delete_record(
     client: Client, namespace: str, name: str, mine: Callable[[Record], bool], known: Record | None = None
 ) -> Record | None:
-    """Delete a record, and with it the job, if `mine` accepts the record.
-
-    Returns:
-        The record as it was last read, also if it belongs to another owner; None if not found.
-    """
+    """Delete a record, and with it the job, if `mine` accepts the record. Return the record as it was last read, also if it
+    belongs to another owner; None if not found."""
     found = known
     if found is None or not mine(found):
         found = find(client, namespace, name)
@@ -204,11 +201,8 @@ def _is_left(client: Client, ending: Record) -> bool:
 
 
 def await_gone(client: Client, wait: Callable[[float], bool], namespace: str, name: str) -> None:
-    """Wait until an object is gone whose deletion was requested.
-
-    Args:
-        wait: Returns whether the object is gone after that many seconds.
-    """
+    """Wait until an object is gone whose deletion was requested. wait: Returns whether the object is gone after that many
+    seconds."""
     if wait(DELETE_SECONDS):
         return
     why, grace = blocking_reason(client, namespace, name)

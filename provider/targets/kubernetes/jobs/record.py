@@ -190,7 +190,7 @@ class Record(JobRecord):
         """Who has stopped the job with `pulumi-trainer`; empty if nobody has."""
         if self.ended.get("reason") != STOPPED:
             return ""
-        return message_of(self.ended)
+        return harmless_message(self.ended.get("message", ""))
 
     def override_note(self, job: Mapping[str, Any]) -> str:
         """Return who has suspended or resumed the job; empty if nobody has, or if the job is not so any longer."""
@@ -337,11 +337,8 @@ def job_annotations(submission: Submission) -> dict[str, str]:
 
 
 def update_patch(submission: Submission, version: str) -> Document:
-    """Return the merge patch that updates a record for a submission.
-
-    Args:
-        version: resourceVersion of the record that was read; the server rejects the patch if the record was changed since.
-    """
+    """Return the merge patch that updates a record for a submission. version: resourceVersion of the record that was read; the
+    server rejects the patch if the record was changed since."""
     no_release = dict.fromkeys((RUNTIME, RELEASE))
     no_channel = dict.fromkeys((*_CHANNEL, MADE_BY))
     retain = "true" if submission.retain else None
@@ -360,11 +357,6 @@ def find(client: Client, namespace: str, name: str) -> Record | None:
     if found is None:
         return None
     return Record.of(found)
-
-
-def message_of(ended: Mapping[str, str]) -> str:
-    """Return the message of a recorded end, which may have been edited."""
-    return harmless_message(ended.get("message", ""))
 
 
 def runs_as_text(runs: Sequence[Run]) -> str:

@@ -74,7 +74,7 @@ def _metrics_at_end(record: Record, status: JobStatus, view: JobView) -> dict[st
 
 def attempts_as_data(attempts: Sequence[Attempt]) -> dict[str, str]:
     """Return attempts as the data of a record; empty if there are none."""
-    texts = [asdict(each) for each in attempts]
+    texts = [*map(asdict, attempts)]
     if not texts:
         return {}
     return {ATTEMPTS: json.dumps(texts, separators=(",", ":"))}

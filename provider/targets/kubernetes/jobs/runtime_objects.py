@@ -17,7 +17,8 @@ from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault, several
 from pulumi_trainer.provider.kubernetes.hand_edits import differences, with_sole_manager
-from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.values.accessors import conditions, section, true_condition
+from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.lifecycle.runtimes import current_fields
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.apply import Changed, apply_error
@@ -132,36 +133,30 @@ class RuntimeObjects:
         return self.client.get(_KINDS[kind], namespace, name)
 
     def owner(self, found: Mapping[str, Any]) -> Owner:
-        return owner_of(found)
+        return owner_labels.owner_of(found)
 
     def delete(self, document: Mapping[str, Any], uid: str, owner: Owner, *, force: bool = False) -> Owner | None:
         """Delete a runtime and wait until it is gone. One that was created since, or belongs to another owner, is left alone.
-
-        Returns:
-            The current owner if it is another one; None otherwise.
-        """
+        Return the current owner if it is another one; None otherwise."""
         kind, namespace, name = locate(document)
 
         def mine(found: Mapping[str, Any]) -> bool:
-            if found["metadata"].get("uid") != uid or not owner.owns(owner_of(found)):
+            if found["metadata"].get("uid") != uid or not owner.owns(owner_labels.owner_of(found)):
                 return False
             if force:
                 return True
             users = _users(self.client, kind, namespace, name)
             if users:
-                shown = ", ".join(users[:5])
-                if len(users) > 5:
-                    shown += f" and {len(users) - 5} more"
                 verb = "has" if len(users) == 1 else "have"
-                why = f"is the runtime of {shown}, which {verb} not finished"
+                why = f"is the runtime of {join_names(users, 5)}, which {verb} not finished"
                 raise Refused(Problem(kind.where(namespace, name), why, _HINT))
             return True
 
         left = self.client.delete_if(kind, namespace, name, mine)
         if left is None or left["metadata"].get("uid") != uid:
             return None
-        if not owner.owns(owner_of(left)):
-            return owner_of(left)
+        if not owner.owns(owner_labels.owner_of(left)):
+            return owner_labels.owner_of(left)
         deadline = time.monotonic() + GONE_SECONDS
         while True:
             found = self.client.get(kind, namespace, name)
@@ -189,12 +184,6 @@ def _written_part(found: Mapping[str, Any]) -> Document:
     """Return the part of a runtime that programs write."""
     metadata = {part: found["metadata"].get(part) or {} for part in ("labels", "annotations")}
     return {"metadata": metadata, "spec": found.get("spec")}
-
-
-def owner_of(found: Mapping[str, Any]) -> Owner:
-    """Return the owner in the annotations and labels of a runtime."""
-    annotations, labels = found["metadata"].get("annotations") or {}, found["metadata"].get("labels") or {}
-    return Owner(str(annotations.get(owner_labels.OWNER) or ""), str(labels.get(owner_labels.STACK) or ""))
 
 
 def locate(document: Mapping[str, Any]) -> tuple[kinds.Kind, str, str]:
@@ -243,9 +232,8 @@ def _users(client: Client, kind: kinds.Kind, namespace: str, name: str) -> list[
     """Return the unfinished TrainJobs that were created from a runtime."""
 
     def keep(job: Document) -> Document | None:
-        ref = (job.get("spec") or {}).get("runtimeRef") or {}
-        conditions = (job.get("status") or {}).get("conditions") or []
-        ended = any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions)
+        ref, found = section(job, "spec", "runtimeRef"), conditions(job)
+        ended = true_condition(found, "Complete") or true_condition(found, "Failed")
         mine = (ref.get("kind", "ClusterTrainingRuntime"), ref.get("name")) == (kind.kind, name)
         if ended or not mine:
             return None

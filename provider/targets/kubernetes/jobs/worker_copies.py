@@ -44,11 +44,8 @@ def in_worker(name: str) -> Iterator[None]:
 
 
 def check_reachable(client: Client, where: str, *, cached: bool = False) -> None:
-    """Check that all worker clusters answer, before anything of a job or volume is deleted.
-
-    Args:
-        cached: Whether an earlier answer in this process counts, as for a plan.
-    """
+    """Check that all worker clusters answer, before anything of a job or volume is deleted. cached: Whether an earlier answer
+    in this process counts, as for a plan."""
     silent = []
     for cluster, worker in client.workers.items():
         try:

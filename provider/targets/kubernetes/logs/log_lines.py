@@ -18,6 +18,7 @@ LONGEST = 1 << 16
 _SECOND = 1_000_000_000
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
 _RUNTIME_LOST = re.compile(rb"unable to retrieve container logs for |failed to try resolving symlinks in path ")
+"""The kubelet's message that the container runtime has removed a log."""
 
 
 class Line(NamedTuple):
@@ -85,11 +86,6 @@ def _seconds(moment: bytes, zone: bytes) -> int:
     seconds = int(datetime.fromisoformat(text).timestamp())
     _last = (moment, zone, seconds)
     return seconds
-
-
-def is_log_lost(line: bytes) -> bool:
-    """Return whether a line is the kubelet's message that the container runtime has removed the log."""
-    return bool(_RUNTIME_LOST.match(line))
 
 
 @dataclass
@@ -165,7 +161,7 @@ def new_lines(chunks: Iterable[bytes], position: Position, *, complete: bool) ->
             return
         if first:
             time, data = split_timestamp(data)
-            known, size = -1 if not time and is_log_lost(data) else position.take(time), 0
+            known, size = -1 if not time and _RUNTIME_LOST.match(data) else position.take(time), 0
         if known < 0:
             continue
         new = data[max(0, known - size) :]

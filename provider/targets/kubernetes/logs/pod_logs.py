@@ -132,11 +132,7 @@ def read_log(
     complete: bool = False,
     opened: Callable[[Callable[[], None]], None] | None = None,
 ) -> Iterator[Line]:
-    """Yield the new lines of a log, with one request.
-
-    Args:
-        previous: Whether to read the previous run of the container.
-    """
+    """Yield the new lines of a log, with one request. previous: Whether to read the previous run of the container."""
     query = {"container": source.container, "timestamps": "true"}
     since = position.since
     if since:
@@ -168,11 +164,6 @@ def last_time(client: Client, namespace: str, source: Source, *, previous: bool)
     return next((split_timestamp(piece.data)[0] for piece in split_lines(chunks)), 0)
 
 
-def is_log_gone(error: ApiError) -> bool:
-    """Return whether a log does not exist: the pod is gone, the container has not started, or its earlier run was deleted."""
-    return error.code in (400, 404)
-
-
 def _with_retries(
     client: Client,
     namespace: str,
@@ -193,7 +184,7 @@ def _with_retries(
                 )
                 break
             except ApiError as error:
-                if is_log_gone(error):
+                if error.code in (400, 404):  # the Pod or an earlier run is gone, or the container has not started
                     gone += previous
                     break
                 if error.code < 500 and error.code != 429:

@@ -32,13 +32,9 @@ def tail(
     follow: bool = False,
     note: Callable[[str], None] | None = None,
 ) -> Iterator[Line]:
-    """Yield the existing lines, by time.
-
-    Args:
-        client: Client of the cluster to which the job was submitted; logs of a job that MultiKueue has sent on are read in its
-            worker cluster.
-    """
-    note = note or _silent
+    """Yield the existing lines, by time. client: Client of the cluster to which the job was submitted; logs of a job that
+    MultiKueue has sent on are read in its worker cluster."""
+    note = note or (lambda _: None)
     pods, _ = client.list(POD, namespace, labels=selection.labels(name), keep=trim_pod)
     if not pods:
         worker = _worker(client, namespace, name, note, wait=follow)
@@ -69,9 +65,6 @@ def _worker(client: Client, namespace: str, name: str, note: Callable[[str], Non
         if ended or not wait:
             return None
         time.sleep(_POLL)
-
-
-def _silent(_: str) -> None: ...
 
 
 def _check_step(client: Client, namespace: str, name: str, step: str) -> None:

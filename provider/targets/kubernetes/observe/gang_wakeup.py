@@ -40,11 +40,8 @@ class Waker:
         self._next = self._until = self._touch = 0.0
 
     def wake(self, gangs: Mapping[str, float]) -> None:
-        """Annotate the gangs that may be schedulable by now.
-
-        Args:
-            gangs: Pending PodGroups, and when their first pod was created (seconds since the epoch).
-        """
+        """Annotate the gangs that may be schedulable by now. gangs: Pending PodGroups, and when their first pod was created
+        (seconds since the epoch)."""
         now = time.monotonic()
         if not gangs:
             self._nodes = None

@@ -69,22 +69,19 @@ def _read_log(facts: Facts, job: str) -> Expectation:
 def _read(client: Client) -> Expectations:
     unseen: set[str] = set()
     runs = {_job(record): _seconds_of_runs(record) for record in list_if_readable(client, CONFIG_MAP, "", unseen)}
-    progress = {_job(job): _progress(job) for job in list_if_readable(client, TRAIN_JOB, "", unseen)}
+    progress = {}
+    for job in list_if_readable(client, TRAIN_JOB, "", unseen):
+        progress[_job(job)] = _remaining(kept_progress(section(job, "status").get("trainerStatus")))
     found = {}
-    for job in runs.keys() | progress.keys():
-        reported, remaining = progress.get(job, (0.0, 0.0))
-        if reported or runs.get(job):
-            found[job] = Expectation(reported, remaining, runs.get(job, ()))
+    for name in runs.keys() | progress.keys():
+        reported, remaining = progress.get(name, (0.0, 0.0))
+        if reported or runs.get(name):
+            found[name] = Expectation(reported, remaining, runs.get(name, ()))
     return found
 
 
 def _job(document: Document) -> str:
     return "/".join(place_of(document))
-
-
-def _progress(train_job: Document) -> tuple[float, float]:
-    """Return when a job has reported how long it still runs, and how long; zeros if it has not."""
-    return _remaining(kept_progress(section(train_job, "status").get("trainerStatus")))
 
 
 def _remaining(progress: Mapping[str, Any] | None) -> tuple[float, float]:

@@ -22,7 +22,6 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     condition,
     conditions,
-    labels_of,
     mappings,
     name_of,
     number,
@@ -158,8 +157,7 @@ def without_others(view: JobView, whose: Owner) -> JobView:
     """Return the view of a stack's job whose record is gone, without another job of the same name."""
     if view.main is None or view.recorded is not None:
         return view
-    stack = text(labels_of(view.main).get(owner_labels.STACK))
-    if whose.owns(Owner(text(section(view.main, "metadata", "annotations").get(owner_labels.OWNER)), stack)):
+    if whose.owns(owner_labels.owner_of(view.main)):
         return view
     kind = "JobSet" if view.train_job is None else "TrainJob"
     why = f"its record is gone; the {kind} of that name is another one, which is left alone"

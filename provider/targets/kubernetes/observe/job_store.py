@@ -68,11 +68,8 @@ class ObservedJob:
     steps: Attempts = field(default_factory=lambda: Attempts([]))
 
     def report_steps(self, began: float, steps: Iterable[int], now: float) -> None:
-        """Take note of the steps that a log has reported, unless a newer one is read already.
-
-        Args:
-            steps: The steps; none when the log is opened.
-        """
+        """Take note of the steps that a log has reported, unless a newer one is read already. steps: The steps; none when the
+        log is opened."""
         newest = 0.0
         if self.steps.all:
             newest = self.steps.all[-1].started

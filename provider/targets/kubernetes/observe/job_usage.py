@@ -84,7 +84,7 @@ def read_usage(
 
     def price_of(used: Ran | UsageSum) -> Amount | None:
         queue = behind.get((used.namespace, used.demand.queue or ""), "")
-        found = {prices.find(each) for each in ({used.demand.flavor} - {""}) or flavors_of.get(queue, set())}
+        found = {*map(prices.find, ({used.demand.flavor} - {""}) or flavors_of.get(queue, set()))}
         return found.pop() if len(found) == 1 else None
 
     if prices.by_flavor:

@@ -27,6 +27,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     text,
     without,
 )
+from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.kueue.workload_reasons import job_of, preemptor
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, keep
@@ -188,7 +189,8 @@ def list_events(client: Client, namespace: str, name: str, kind: Kind | None = N
     def kept(event: dict[str, Any]) -> dict[str, Any] | None:
         if not is_about(event, objects, view.created):
             return None
-        return _event(event)
+        about = {"source": event.get("source"), "reportingComponent": event.get("reportingComponent")}
+        return {**keep("Event", event), **about}
 
     found, _ = client.list(EVENT, namespace, keep=kept)
     if not found:
@@ -207,17 +209,10 @@ def _not_found_problem(client: Client, namespace: str, name: str, kind: Kind | N
     if near:
         hint = f"did you mean {' or '.join(near)}?"
     elif names:
-        hint = f"available: {', '.join(sorted(names)[:10])}"
-        if len(names) > 10:
-            hint += f" and {len(names) - 10} more"
+        hint = f"available: {join_names(sorted(names), 10)}"
     else:
         hint = f"namespace {namespace} was searched; -n NAMESPACE searches another one"
     return Problem(f"{namespace}/{name}", f"no such {what} in {client.host}", hint)
-
-
-def _event(event: dict[str, Any]) -> dict[str, Any]:
-    kept = keep("Event", event)
-    return {**kept, "source": event.get("source"), "reportingComponent": event.get("reportingComponent")}
 
 
 def _list_as_served(

@@ -138,8 +138,7 @@ class Overview:
         job = self._alone.get(name)
         if job is None or self._observed(job).phase.terminal:
             return None
-        annotations, labels = section(job, "metadata", "annotations"), section(job, "metadata", "labels")
-        return Owner(str(annotations.get(owner_labels.OWNER, "")), str(labels.get(owner_labels.STACK, "")))
+        return owner_labels.owner_of(job)
 
     def lost_claim(self, name: str, owner: Owner) -> Loss:
         """Return whether a volume that the owner created earlier was deleted or is being deleted."""

@@ -64,7 +64,7 @@ def list_owned(
 
 def _jobs(client: Client, where: str, namespace: str, kubectl: str) -> list[Found]:
     """Return the jobs with a record, and JobSets whose record is gone."""
-    records = [Record.of(each) for each in client.list(CONFIG_MAP, namespace, labels=SELECTOR)[0]]
+    records = [*map(Record.of, client.list(CONFIG_MAP, namespace, labels=SELECTOR)[0])]
     jobs = {JOBSET: client.list(JOBSET, namespace, labels=owner_labels.JOB, keep=_metadata, whole=False)[0]}
     if any(each.kind == TRAIN_JOB for each in records):
         jobs[TRAIN_JOB] = client.list(TRAIN_JOB, namespace, keep=_metadata, whole=False)[0]
@@ -82,7 +82,9 @@ def _jobs(client: Client, where: str, namespace: str, kubectl: str) -> list[Foun
         place = place_of(document)
         if place not in known and section(document, "metadata", "annotations").get(owner_labels.OWNER):
             delete = f"{kubectl} delete jobset -n {' '.join(place)}"
-            found.append(Found(where, JOB, *place, _owner(document), _uid(document), delete, ADOPT, True))
+            found.append(
+                Found(where, JOB, *place, owner_labels.owner_of(document), _uid(document), delete, ADOPT, True)
+            )
     return found
 
 
@@ -111,7 +113,7 @@ def _runtimes(client: Client, where: str, kind: Kind, namespace: str, kubectl: s
     for each in client.list(kind, namespace, labels=owner_labels.MANAGED_BY, keep=_metadata, whole=False)[0]:
         place = place_of(each)
         delete = f"{kubectl} delete {kind.plural} {_in(place[0])}{place[1]}"
-        found.append(Found(where, kind.kind, *place, _owner(each), _uid(each), delete, UP))
+        found.append(Found(where, kind.kind, *place, owner_labels.owner_of(each), _uid(each), delete, UP))
     return found
 
 
@@ -138,10 +140,6 @@ def _of_stacks(
 
 def _metadata(found: dict[str, Any]) -> Document:
     return {"metadata": {part: found["metadata"].get(part) for part in _KEPT}}
-
-
-def _owner(document: Document) -> Owner:
-    return Owner(text(section(document, "metadata", "annotations").get(owner_labels.OWNER)), _stack(document))
 
 
 def _stack(document: Document) -> str:

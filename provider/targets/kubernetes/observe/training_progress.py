@@ -193,7 +193,7 @@ def rank_0(view: JobView) -> Rank | None:
 
 def _ended_rank_0(view: JobView) -> Rank | None:
     """Return the newest first rank of the training, which has ended; None if it is gone."""
-    pods = [pod for pod in view.pods_of(view.trainer_step) if _first(pod)]
+    pods = [*filter(_first, view.pods_of(view.trainer_step))]
     pod = max(pods, key=created_at, default=None)
     ended = [c.name for c in list_containers(pod or {}) if section(c.status, "state", "terminated")]
     if pod is None or not ended:

@@ -93,11 +93,7 @@ class _Known:
 
 
 class Observer:
-    """The jobs of a program in a namespace.
-
-    Args:
-        stack: Label of the program's records; empty for all records in the namespace.
-    """
+    """The jobs of a program in a namespace. stack: Label of the program's records; empty for all records in the namespace."""
 
     def __init__(
         self,
@@ -286,13 +282,10 @@ class Observer:
         return status
 
     def trouble(self) -> str:
-        """Return why no changes arrive; empty if the watches work.
-
-        Raises:
-            TargetFault: The server has rejected the watches for `REFUSED` seconds.
-        """
+        """Return why no changes arrive; empty if the watches work. Raise TargetFault if the server has rejected the watches for
+        `REFUSED` seconds."""
         faults = [s.fault for s in (*self._main, *self._streams) if s.fault and not s.absent]
-        worst = max(faults, key=_since, default=None)
+        worst = min(faults, key=lambda fault: fault[1], default=None)
         for stream in self._main:
             if stream.fault and _refusal(stream.fault[0]) and time.monotonic() - stream.fault[1] > REFUSED:
                 raise stream.fault[0]
@@ -467,10 +460,6 @@ def _trimmed(document: Document) -> Record:
 
 def _uid(view: JobView) -> str:
     return str(section(view.main, "metadata").get("uid") or "")
-
-
-def _since(fault: tuple[TrainerError, float]) -> float:
-    return time.monotonic() - fault[1]
 
 
 def _refusal(fault: TrainerError) -> bool:

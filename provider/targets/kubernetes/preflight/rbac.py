@@ -299,12 +299,8 @@ def objects(
     name: str = NAME,
     of: str = "",
 ) -> Iterator[Document]:
-    """Yield a ClusterRole, a Role for each namespace, and their bindings to each of the subjects.
-
-    Args:
-        of: The end of all their names. Roles that grant different rights have different names, so that applying one never takes
-            away what another grants.
-    """
+    """Yield a ClusterRole, a Role for each namespace, and their bindings to each of the subjects. of: The end of all their
+    names. Roles that grant different rights have different names, so that applying one never takes away what another grants."""
     name += of
     metadata = {"name": name}
     cluster = [p for p in permissions if p.everywhere]

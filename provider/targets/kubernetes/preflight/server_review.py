@@ -48,7 +48,6 @@ from pulumi_trainer.provider.trainer.kinds import TRAIN_JOB
 
 Review = tuple[list[Problem], list[Problem]]
 """Refusals and warnings."""
-"""Refusals and warnings."""
 Lack = tuple[bool, Problem]
 """Whether it is certain that an object will be missing (a dependency of the job may create it), and the problem."""
 Find = Callable[[Kind, str, str], Any]
@@ -65,11 +64,8 @@ def review(
     absent: bool = False,
     queued: bool = False,
 ) -> Review:
-    """Return what the cluster rejects, and its warnings; a single warning if the cluster is out of reach.
-
-    Args:
-        record: The job's record, if it has one. If the digest is equal, the job is unchanged, and only its queue is checked.
-    """
+    """Return what the cluster rejects, and its warnings; a single warning if the cluster is out of reach. record: The job's
+    record, if it has one. If the digest is equal, the job is unchanged, and only its queue is checked."""
     if record is not None and record.digest == draft.digest and not absent:
         return _review_unchanged(client, draft, unfinished=unfinished, queued=queued)
     facts = Facts.of(client, PLAN_SECONDS)
@@ -148,9 +144,9 @@ def _claimed_elsewhere(facts: Facts, objects: Objects, namespace: str) -> Iterat
         found = facts.find(kinds.CLAIM, namespace, name)
         if not isinstance(found, Mapping):
             continue
-        owner = claims.written_owner(found)
+        owner = owner_labels.owner_of(found).id
         if owner:
-            why = f"exists and belongs to {claims.owner_of(found)} ({owner})"
+            why = f"exists and belongs to {owner_labels.owner_of(found)} ({owner})"
             yield Problem(
                 f"volume {namespace}/{name}", why, "rename the template of volumeClaimPolicies, or the TrainJob"
             )
@@ -392,11 +388,7 @@ def _jobs_of(found: Mapping[str, Any]) -> set[Any]:
 
 def _answer(facts: Facts, kind: Kind, document: dict[str, Any], name: str, *, taken: bool) -> dryrun.Answer:
     """Return the answer of a dry run. Objects that differ only in the job's name share one dry run, and a failed dry run is not
-    repeated.
-
-    Args:
-        taken: Whether an object of that name may exist, which the job replaces or adopts.
-    """
+    repeated. taken: Whether an object of that name may exist, which the job replaces or adopts."""
     meta = document["metadata"]
     exists = not taken and facts.named(kind, meta["namespace"], meta["name"]) is not None
     shape = kind, taken, exists and meta["name"], dryrun.shape_digest(document, name)

@@ -19,8 +19,16 @@ from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, several
 from pulumi_trainer.provider.kubernetes.hand_edits import restoring_patch, with_plugin_as_manager, with_sole_manager
-from pulumi_trainer.provider.kubernetes.values.accessors import controller_of, text
+from pulumi_trainer.provider.kubernetes.values.accessors import (
+    condition,
+    conditions,
+    controller_of,
+    section,
+    text,
+    true_condition,
+)
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
+from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, api_resource
 from pulumi_trainer.provider.kueue.objects import GROUP
 from pulumi_trainer.provider.kueue.workload_reasons import priority_class
@@ -31,7 +39,6 @@ Document = dict[str, Any]
 SETTLING = 10.0
 """Seconds to wait for jobs that are deleted in the same run."""
 _POLL = (0.1, 1.0)
-_FEW = 5
 STOPPED = "HoldAndDrain"
 
 
@@ -68,11 +75,8 @@ class ClusterQueues:
         marks: Sequence[str],
         beside: Sequence[Mapping[str, str]],
     ) -> list[str]:
-        """Make sure that a ClusterQueue of that stack has no work, and return notes for the user.
-
-        Args:
-            beside: The objects that are deleted after the queue.
-        """
+        """Make sure that a ClusterQueue of that stack has no work, and return notes for the user. beside: The objects that are
+        deleted after the queue."""
         places = [(api_resource(each["kind"], each["version"]), each["namespace"], each["name"]) for each in beside]
         _check_owners(self.client, places, marks)
         if drain:
@@ -88,10 +92,7 @@ class ClusterQueues:
 
     def check_owner(self, objects: Sequence[Mapping[str, str]], marks: Sequence[str]) -> None:
         """Raise Refused if an object that pulumi-kubernetes is about to delete belongs to another stack."""
-        found = []
-        for each in objects:
-            found.append((_kind(each), each["namespace"], each["name"]))
-        _check_owners(self.client, found, marks)
+        _check_owners(self.client, [(_kind(each), each["namespace"], each["name"]) for each in objects], marks)
 
     def restore(self, objects: Sequence[Mapping[str, Any]]) -> None:
         """Revert what was changed by hand in objects, and make pulumi-kubernetes the manager of these fields and of those of
@@ -108,11 +109,7 @@ class ClusterQueues:
 
 @dataclass(frozen=True)
 class Holder:
-    """An unfinished Workload.
-
-    Args:
-        amounts: Resource -> reserved quota; None if it waits.
-    """
+    """An unfinished Workload. amounts: Resource -> reserved quota; None if it waits."""
 
     where: str
     owner: str
@@ -181,9 +178,7 @@ def _drain(client: Client, name: str, version: str, seconds: float, marks: Colle
         raise TargetFault(Problem(where, why, hint))
     if not before:
         return []
-    names = ", ".join(h.owner for h in before[:_FEW])
-    if len(before) > _FEW:
-        names += f" and {len(before) - _FEW} more"
+    names = join_names([holder.owner for holder in before], 5)
     verb = "is" if len(before) == 1 else "are"
     return [f"{where} was drained: {names} {verb} suspended"]
 
@@ -222,11 +217,8 @@ def _owned(
 
 
 def _emptied(client: Client, name: str, version: str, seconds: float, *, waiting: bool) -> list[Holder]:
-    """Return the Workloads that remain after the time limit; returns early if none remain.
-
-    Args:
-        waiting: Whether Workloads without quota count too.
-    """
+    """Return the Workloads that remain after the time limit; returns early if none remain. waiting: Whether Workloads without
+    quota count too."""
     deadline, (pause, longest) = time.monotonic() + seconds, _POLL
     while True:
         left = _holders(client, name, version)
@@ -244,38 +236,29 @@ def _with_quota(holders: Iterable[Holder]) -> list[Holder]:
 
 def _holders(client: Client, name: str, version: str) -> list[Holder]:
     """Return the unfinished Workloads of a ClusterQueue, those with quota first."""
-    queues, _ = client.list(_at(LOCAL_QUEUE, version), keep=lambda found: _queue_of(found, name))
-    own = {(q["metadata"].get("namespace"), q["metadata"]["name"]) for q in queues}
+    queues, _ = client.list(_at(LOCAL_QUEUE, version))
+    mine = [queue for queue in queues if (queue.get("spec") or {}).get("clusterQueue") == name]
+    own = {(queue["metadata"].get("namespace"), queue["metadata"]["name"]) for queue in mine}
 
     def keep(found: Document) -> Document | None:
-        spec, status, metadata = found.get("spec") or {}, found.get("status") or {}, found["metadata"]
-        conditions = {c.get("type"): c for c in status.get("conditions") or []}
-        if (conditions.get("Finished") or {}).get("status") == "True":
+        spec, metadata = section(found, "spec"), found["metadata"]
+        if true_condition(conditions(found), "Finished"):
             return None
-        reserved = (conditions.get("QuotaReserved") or {}).get("status") == "True"
         admission: Document = {}
-        if reserved:
-            admission = status.get("admission") or {}
-        if admission:
-            is_in_queue = admission.get("clusterQueue") == name
-        else:
+        if true_condition(conditions(found), "QuotaReserved"):
+            admission = section(found, "status", "admission")
+        is_in_queue = admission.get("clusterQueue") == name
+        if not admission:
             waits = spec.get("active") is not False
             is_in_queue = waits and (metadata.get("namespace"), spec.get("queueName")) in own
         if not is_in_queue:
             return None
-        since = (conditions.get("QuotaReserved") or {}).get("lastTransitionTime", "")
+        since = condition(conditions(found), "QuotaReserved").get("lastTransitionTime", "")
         given = {"queue": spec.get("queueName"), "priority": priority_class(found)}
         return {"metadata": metadata, "admission": admission, "since": since, **given}
 
     found, _ = client.list(_at(WORKLOAD, version), keep=keep)
-    holders = [*map(_job_as_holder, found)]
-    return sorted(holders, key=lambda h: (h.amounts is None, h.where))
-
-
-def _queue_of(found: Document, name: str) -> Document | None:
-    if (found.get("spec") or {}).get("clusterQueue") != name:
-        return None
-    return found
+    return sorted(map(_job_as_holder, found), key=lambda h: (h.amounts is None, h.where))
 
 
 def _job_as_holder(found: Document) -> Holder:

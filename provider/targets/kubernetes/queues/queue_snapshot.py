@@ -44,11 +44,7 @@ CLAIMS = (kinds.RESOURCE_CLAIM_TEMPLATE, kinds.RESOURCE_CLAIM, kinds.DEVICE_CLAS
 
 def read_queues(client: Client, namespace: str = "", queue: str = "", *, claims: bool = False) -> Queues:
     """Return what decides whether a job starts: the limits of its namespace, the nodes, Kueue's Configuration, and if it has a
-    queue, all queues.
-
-    Args:
-        queue: LocalQueue of the job; empty for none, or for the one that Kueue gives it.
-    """
+    queue, all queues. queue: LocalQueue of the job; empty for none, or for the one that Kueue gives it."""
     facts = Facts.of(client, PLAN_SECONDS)
     has_kueue = GROUP in facts.served()
     local = has_kueue and namespace and facts.find(LOCAL_QUEUE, namespace, queue or DEFAULT_QUEUE)

@@ -14,7 +14,6 @@ from fractions import Fraction
 from itertools import chain
 from typing import Any, TypeVar
 
-from pulumi_trainer.provider.jobs.identity import program_of
 from pulumi_trainer.provider.jobs.output_facts import Output
 from pulumi_trainer.provider.jobs.status import NAMESAKE, Loss, Owner
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
@@ -137,7 +136,11 @@ def update(client: Client, namespace: str, name: str, generation: str, claim: Ma
             raise TargetFault(Problem(_where(namespace, name), "is gone", "run `pulumi refresh`, then `pulumi up`"))
         if _annotation(found, GENERATION) != generation:
             raise Conflict(
-                Problem(_where(namespace, name), f"belongs to {owner_of(found)}", "give the resource another name")
+                Problem(
+                    _where(namespace, name),
+                    f"belongs to {owner_labels.owner_of(found)}",
+                    "give the resource another name",
+                )
             )
         try:
             return _patch(client, found, {"annotations": kept}, **size)
@@ -167,7 +170,7 @@ def read(client: Client, namespace: str, name: str) -> tuple[dict[str, str], Own
     found = client.get(kinds.CLAIM, namespace, name)
     if found is None or found["metadata"].get("deletionTimestamp") or not _annotation(found, GENERATION):
         return None
-    return _outputs(found), owner_of(found)
+    return _outputs(found), owner_labels.owner_of(found)
 
 
 def describe(client: Client, namespace: str, name: str) -> str:
@@ -237,7 +240,7 @@ def delete(client: Client, namespace: str, name: str, generation: str) -> Owner 
     if found is None:
         return ""
     if not mine(found):
-        return owner_of(found)
+        return owner_labels.owner_of(found)
     _await_gone(client, namespace, name, str(found["metadata"]["uid"]), lingering=True)
     return ""
 
@@ -255,12 +258,6 @@ def _unfinished_jobsets(client: Client, namespace: str, name: str) -> list[Docum
         why = f"is mounted by {user}, which has not finished"
         raise Refused(Problem(_where(namespace, name), why, "wait until it has finished, or delete it first"))
     return jobsets
-
-
-def owner_of(found: Mapping[str, Any]) -> Owner:
-    """Return the owner in the annotations and labels of a claim."""
-    urn = _annotation(found, owner_labels.OWNER)
-    return Owner(urn, str((found["metadata"].get("labels") or {}).get(owner_labels.STACK) or ""), program_of(urn))
 
 
 def list_claims(client: Client, namespace: str, name: str = "") -> dict[Place, Document]:
@@ -295,13 +292,8 @@ def loss_of(there: Mapping[Place, Document], place: Place, owner: Owner | None =
 
 def is_owned_by(found: Mapping[str, Any], owner: Owner) -> bool:
     """Return whether a claim belongs to an owner, either by id or by stack: the id changes when the stack is renamed."""
-    by = owner_of(found)
+    by = owner_labels.owner_of(found)
     return bool(by.id) and (by.id == owner.id or by.stack == owner.stack)
-
-
-def written_owner(found: Mapping[str, Any]) -> str:
-    """Return the id of the owner in the annotations of a claim; empty if no program has created the claim."""
-    return _annotation(found, owner_labels.OWNER)
 
 
 def sweep(client: Client, namespace: str, label: str, note: Callable[[str], None] = lambda _: None) -> list[str]:
@@ -313,8 +305,8 @@ def sweep(client: Client, namespace: str, label: str, note: Callable[[str], None
         if claim["metadata"].get("deletionTimestamp"):
             continue  # another call has swept it
         if _annotation(claim, owner_labels.RETAIN) != "true" and not any(_users(client, place, name)):
-            left = client.delete_if(kinds.CLAIM, place, name, lambda found: owner_of(found).stack == label)
-            if left is None or owner_of(left).stack == label:
+            left = client.delete_if(kinds.CLAIM, place, name, lambda found: owner_labels.owner_of(found).stack == label)
+            if left is None or owner_labels.owner_of(left).stack == label:
                 swept.append(f"{place}/{name}")
                 description = _description(claim)
                 if description:
@@ -403,7 +395,7 @@ def ownership_problems(found: Document, owner: str) -> list[Problem]:
         return []
     why = "exists and was not created by this program"
     if theirs:
-        why = f"exists and belongs to {owner_of(found)} ({theirs})"
+        why = f"exists and belongs to {owner_labels.owner_of(found)} ({theirs})"
     where = _where(found["metadata"]["namespace"], found["metadata"]["name"])
     return [Problem(where, why, "give the TrainJob another name; deleting the claim deletes its content")]
 
@@ -457,11 +449,7 @@ def _others(client: Client, namespace: str, name: str, jobsets: Sequence[Mapping
 def _mounting(
     client: Client, namespace: str, name: str, *, finished: bool, beside: Collection[str] | None = ()
 ) -> list[str]:
-    """Return the pods that mount the claim.
-
-    Args:
-        beside: JobSets whose pods do not count; None for all JobSets.
-    """
+    """Return the pods that mount the claim. beside: JobSets whose pods do not count; None for all JobSets."""
 
     def pod(found: Document) -> Document | None:
         ended = (found.get("status") or {}).get("phase") in ("Succeeded", "Failed")
@@ -477,11 +465,8 @@ def _mounting(
 
 
 def _await_gone(client: Client, namespace: str, name: str, uid: str, *, lingering: bool = False) -> None:
-    """Wait until a claim is gone.
-
-    Args:
-        lingering: Whether to return while only pods of finished jobs mount the claim: it is deleted with them.
-    """
+    """Wait until a claim is gone. lingering: Whether to return while only pods of finished jobs mount the claim: it is deleted
+    with them."""
     deadline = time.monotonic() + GONE_SECONDS
     while True:
         found = client.get(kinds.CLAIM, namespace, name)

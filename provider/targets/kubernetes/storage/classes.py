@@ -56,11 +56,8 @@ Verdict = tuple[list[Problem], list[Problem]]
 
 
 def review(client: Client, where: str, storage_class: str, access_mode: str, *, chosen: bool) -> Verdict:
-    """Return whether a class can provide a volume with that access mode, as refusals and warnings.
-
-    Args:
-        chosen: Whether the user has set the access mode, and may know more about the class.
-    """
+    """Return whether a class can provide a volume with that access mode, as refusals and warnings. chosen: Whether the user has
+    set the access mode, and may know more about the class."""
     found = _classes(client)
     if found is None:
         return [], []
