@@ -300,11 +300,7 @@ def given_twice(where: str, kind: str, path: str) -> Problem:
 
 
 def output_problems(given: Any, *, output: bool, policy: Any) -> Iterator[Problem]:
-    """Yield why the folder of a tool's result is not the output volume of its job.
-
-    Args:
-        policy: The checkpoint policy, which sets the field as well; None without one.
-    """
+    """Yield why the folder of a tool's result is not the output volume of its job."""
     where = 'config["output_dir"]'
     if given is None and not output:
         yield Problem(where, f"is not set, and the job has no output volume: {LOST}", OUTPUT_HINT)

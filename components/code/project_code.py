@@ -154,12 +154,7 @@ def _no_folder(commit: Path, path: PurePosixPath) -> Problem:
 
 @dataclass(frozen=True)
 class ImportedFunction:
-    """A function of a module of a project.
-
-    Attributes:
-        folder: Folder of the project that its module is imported from.
-        path: Path of its module in the project.
-    """
+    """A function of a module of a project."""
 
     script: str
     folder: str

@@ -56,7 +56,6 @@ def read_requirements(given: str | Path, project: Project | None) -> str:
     """Return the text of a file of requirements.
 
     Args:
-        given: Path of a file of requirements, a `uv.lock` or a `pyproject.toml`.
         project: The project that the path is relative to; None: it is relative to the program's current folder.
     """
     file = _requirements_file(given, project)

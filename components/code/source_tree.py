@@ -69,7 +69,6 @@ class SourceTree:
     """The files of a project.
 
     Attributes:
-        files: Path below the project's folder -> file, sorted.
         withheld: Paths of files and folders that are left out because they may contain secrets.
         ignored: Paths of files and folders that are left out because of a `.gitignore`.
         links: Paths of links that are left out because the file that they lead to is.

@@ -26,12 +26,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def find_terms(
     chosen: Sequence[str], queue: Any, namespace: Any, queues: Queues
 ) -> tuple[list[dict[str, Any]], list[Problem]]:
-    """Return the node selector terms that match the nodes of flavors and of no other flavor of the queue, and problems.
-
-    Args:
-        chosen: Names of flavors, with or without the digest that `GpuQueues` appends.
-        queue: LocalQueue of the job; may be empty or unknown.
-    """
+    """Return the node selector terms that match the nodes of flavors and of no other flavor of the queue, and problems."""
     if not queue:
         return [], [
             Problem("flavors", "requires queue=, whose flavors they are", "name the queue, or leave flavors out")

@@ -42,8 +42,6 @@ async def review_edits(
     """Return what an update has to revert, and why it is refused; warn of changes that are reverted, or stay.
 
     Args:
-        live: The object, which belongs to this stack.
-        wanted: The object that the program describes.
         drift: What the program asks for; None: `refuse` if jobs are affected, else `restore`.
         list_jobs: Returns the running and waiting jobs that are affected.
     """

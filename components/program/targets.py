@@ -281,11 +281,7 @@ def mode_of(destination: Destination) -> str:
 
 
 def is_restricted(hardening: str | None, destination: Destination) -> bool:
-    """Return whether Pods are hardened.
-
-    Args:
-        hardening: The argument of the job; None for `trainer:hardening` of the stack.
-    """
+    """Return whether Pods are hardened."""
     wanted = hardening or pulumi.Config("trainer").get("hardening")
     return wanted == "restricted" and isinstance(destination, Kubernetes)
 

@@ -84,10 +84,8 @@ def print_doctor(namespace: str, image: str, stack: str, backend: str, secret: s
     """Print a CronJob that runs `doctor` for a stack each hour; its Job fails if something differs.
 
     Args:
-        stack: Full name of the stack: organization, project and stack.
         backend: URL of the backend that has its state.
         secret: Secret whose keys are the variables with the credentials of the backend.
-        monitored: With an alert of the Prometheus Operator, for the metrics of kube-state-metrics.
     """
     wrong = [Problem("--secret", f"{secret!r}: {why}") for why in dns_1123_subdomain(secret)]
     if not _STACK.fullmatch(stack):

@@ -37,7 +37,6 @@ def open_destination(given: str, source: str, *, overwrite: bool) -> Iterator[De
     """Provide the destination of a copy.
 
     Args:
-        given: Folder, or s3://BUCKET[/PREFIX].
         source: The folder that is copied; empty if it is not on this machine.
     """
     if "://" not in given:

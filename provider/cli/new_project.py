@@ -26,11 +26,7 @@ _OWN_REQUIREMENT = re.compile(r"^pulumi-trainer(?:\[(\w+)\])?$", re.MULTILINE)
 
 
 def init(directory: Path, template: str) -> None:
-    """Write a new project and print what to do next.
-
-    Args:
-        directory: Folder of the project, which is named after it. The folder may exist.
-    """
+    """Write a new project and print what to do next."""
     if template not in TEMPLATES:
         raise Invalid(Problem("--template", f"unknown template {template!r}", f"available: {', '.join(TEMPLATES)}"))
     contents = _read_template(template)

@@ -30,7 +30,6 @@ class Copying:
     """Options of a copy.
 
     Args:
-        destination: Folder, or s3://BUCKET[/PREFIX].
         image: Image with python3, for an output in a cluster; empty for that of the job.
     """
 

@@ -261,7 +261,6 @@ def report(file: Path, fail_on: Collection[str]) -> int:
     """Print the report of a preview, and return the exit code.
 
     Args:
-        file: Output of `pulumi preview --json`; - for stdin.
         fail_on: Names of `Preview.found` for which the exit code is 1.
     """
     try:

@@ -24,12 +24,7 @@ _HEAD = ("job", "stack", "queue", "GPUs", "runs now")
 
 
 def impact(one: str, other: str, where: Where, folder: str, output: str, trainer: Release) -> None:
-    """Print what the step from one release to another does to each job that uses the first one.
-
-    Args:
-        folder: Folder of the catalogue; empty for the built-in one.
-        output: table, markdown, json or yaml.
-    """
+    """Print what the step from one release to another does to each job that uses the first one."""
     catalog = RuntimeCatalog.from_dir(folder) if folder else BUILT_IN
     before, after = valid_runtime(one, catalog, trainer), valid_runtime(other, catalog, trainer)
     jobs, interrupts = _consumers(where, name_of(before))

@@ -97,10 +97,6 @@ def _checks(spec: Mapping[str, Any]) -> Iterable[tuple[str, Any, str]]:
 def with_canonical_quantities(value: Any, where: str = "", name: str = "") -> Any:
     """Return a document, or a part of it, with its quantities as Go prints them, so that a server returns it unchanged.
 
-    Args:
-        where: Path of the part; empty for a document.
-        name: Name of the part's field; empty for a document.
-
     Raises:
         Invalid: A quantity is not valid.
     """
@@ -151,7 +147,6 @@ def served_version(kind: str, served: Mapping[str, Iterable[str]]) -> str | None
     """Return the newest known version of Kueue's API that has a kind; None if not found.
 
     Args:
-        kind: A key of `KINDS`, for example `ClusterQueue`.
         served: Version -> the plurals of the kinds that the cluster serves in it, for example `clusterqueues`.
     """
     for version in VERSIONS:
@@ -161,11 +156,7 @@ def served_version(kind: str, served: Mapping[str, Iterable[str]]) -> str | None
 
 
 def at_version(document: Document, version: str) -> tuple[Document, list[Problem]]:
-    """Return a v1beta2 document in another version, and the fields that this version lacks.
-
-    Args:
-        version: The version that the cluster serves, for example `v1beta1`.
-    """
+    """Return a v1beta2 document in another version, and the fields that this version lacks."""
     if version == NEWEST:
         return document, []
     spec, missing = dict(section(document, "spec")), list[Problem]()
@@ -234,7 +225,6 @@ def quota_rows(queues: Sequence[Mapping[str, Any]], teams: Sequence[str], resour
 
     Args:
         teams: Names of the teams, in the order of `queues`.
-        resource: The resource that is counted, for example `nvidia.com/gpu`.
     """
     quotas = [_quotas(queue, resource) for queue in queues]
     lent: dict[str, Fraction] = {}

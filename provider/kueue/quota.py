@@ -25,12 +25,7 @@ ZERO = Fraction(0)
 
 @dataclass(frozen=True)
 class Quota:
-    """The quota of a ClusterQueue or Cohort for a resource in one flavor.
-
-    Args:
-        borrowing: `borrowingLimit`; None for no limit.
-        lending: `lendingLimit`; None for no limit.
-    """
+    """The quota of a ClusterQueue or Cohort for a resource in one flavor."""
 
     nominal: Fraction = ZERO
     borrowing: Fraction | None = None
@@ -240,12 +235,7 @@ def amount(value: Any) -> Fraction | None:
 
 
 def format_amount(resource: str, value: Fraction) -> str:
-    """Return an amount of a resource as Kueue prints it (pkg/resources/resource_formatter.go).
-
-    Args:
-        resource: Name of the resource, which decides the unit: `cpu` is printed in cores, memory in binary units.
-        value: The amount: cores, bytes or a number; rounded up.
-    """
+    """Return an amount (cores, bytes or a number), rounded up, as Kueue prints it (pkg/resources/resource_formatter.go)."""
     if resource == "cpu":
         return Quantity.parse(f"{math.ceil(value * 1000)}m").text
     whole = math.ceil(value)

@@ -67,7 +67,6 @@ def find_unfitting_podset(
     """Return the first pod set that fits into no flavor of a queue; None if all may fit, or if not enough is known.
 
     Args:
-        cluster_queue: The ClusterQueue that the job's LocalQueue leads to.
         queues: Known objects: flavors, topologies and nodes; nothing is known unless all nodes are.
         closed: Name of a pod set -> flavors that cannot take it for another reason; default: none is known.
     """

@@ -25,11 +25,7 @@ MOST_PAIRS = 512
 
 
 def mutate(stored: Document) -> Document:
-    """Return a new object as the webhook returns it: with Kueue's finalizer, and with quantities as Go prints them.
-
-    Raises:
-        Invalid: A quantity is not valid.
-    """
+    """Return a new object with Kueue's finalizer, and with quantities as Go prints them. Raises Invalid."""
     metadata = stored["metadata"]
     finalizers = listed(metadata.get("finalizers"))
     if FINALIZER not in finalizers:

@@ -74,9 +74,7 @@ class Reason:
 
     Args:
         reason: One word, Kueue's if it has one.
-        message: Kueue's own message.
         why: The same for people, a sentence without its beginning and full stop.
-        hint: What to do; empty for nothing.
         admitted: Whether Kueue has admitted the job, and starts it.
     """
 
@@ -89,11 +87,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Shape:
-    """A known form of Kueue's messages.
-
-    Args:
-        never: Whether waiting does not help.
-    """
+    """A known form of Kueue's messages. never: Whether waiting does not help."""
 
     pattern: re.Pattern[str]
     never: bool
@@ -228,9 +222,7 @@ def explain_message(message: str, groups: Flavors | None) -> tuple[str, str, boo
     """Return the meaning of a message of Kueue, what to do, and whether the job can never start; an unknown message unchanged.
 
     A message has parts for sets of Pods, flavors and resources, but may leave out a flavor whose topology has no room now.
-
-    Args:
-        groups: As `Waiting.flavors`.
+    groups: As `Waiting.flavors`.
     """
     matched: list[Shape] = []
     explanations: dict[str, None] = {}
@@ -375,7 +367,6 @@ def explain_preemption(message: str, by: str = "") -> str:
 
     Args:
         message: Message of the Workload's condition `Preempted`, or of `Evicted`.
-        by: Name of the preempting job; empty if unknown.
     """
     match = _PREEMPTOR.search(message)
     if not match:

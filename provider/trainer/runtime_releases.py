@@ -83,9 +83,6 @@ def effects_on(jobset: Document, before: Document, after: Document, trainer: Rel
     """Return what the change of a runtime changes in the JobSet of one job, apart from what the job sets itself.
 
     None if the runtime cannot be rendered.
-
-    Args:
-        jobset: The JobSet, as the cluster has it.
     """
     old, new = (_rendered_alone(json.dumps(each, sort_keys=True), trainer) for each in (before, after))
     if old is None or new is None:
@@ -165,11 +162,7 @@ CARRIED = 10
 
 
 def carried_releases(known: Sequence[str], withdrawn: Collection[str]) -> list[str]:
-    """Return the releases that a channel carries: the newest, and the newest patch of each of the newest lines.
-
-    Args:
-        known: All releases of the runtime, the newest last.
-    """
+    """Return the releases that a channel carries: the newest, and the newest patch of each of the newest lines."""
     newest = dict[str, str]()
     for each in known:
         if each not in withdrawn:
@@ -183,12 +176,6 @@ def taken_release(
 ) -> str:
     """Return the release that a job takes from its channel: the channel's own if `follow` admits it, else the newest one up to
     that which it admits, such as a patch of its line, else its own; where that was withdrawn, the release before it.
-
-    Args:
-        current: The job's own release.
-        offered: The release of the channel.
-        known: All releases that the channel has.
-        effect: What the release of the channel changes for the job.
     """
     bad = current in withdrawn
     if offered not in withdrawn and not follow_refusal(follow, current, offered, effect, withdrawn=bad):

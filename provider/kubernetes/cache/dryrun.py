@@ -48,7 +48,6 @@ def shape_digest(document: Mapping[str, Any], name: str) -> str:
     Such objects differ only in the name of their job, or in the contents of a ConfigMap.
 
     Args:
-        document: The object that is sent to the server.
         name: Name of its job, which does not count wherever the object has it.
     """
     if document["kind"] == "ConfigMap":
@@ -70,11 +69,7 @@ def renamed(document: Mapping[str, Any]) -> Document:
 def dry_run(
     client: Client, kind: Kind, document: Mapping[str, Any], judge: Callable[[Document], Iterable[Problem]]
 ) -> Answer:
-    """Return the result of a dry run.
-
-    Raises:
-        Unreachable: The server does not answer.
-    """
+    """Return the result of a dry run. Raises Unreachable."""
     try:
         answer = client.apply(kind, document, dry_run=True)
     except ApiError as error:

@@ -36,11 +36,7 @@ ELSEWHERE = (
 
 @dataclass(frozen=True)
 class Chosen:
-    """The server and the user of a context. Contains secrets: never put it into a text.
-
-    Args:
-        namespace: Namespace of the context; empty for none.
-    """
+    """The server and the user of a context. Contains secrets: never put it into a text."""
 
     where: str
     cluster: Mapping[str, Any] = field(repr=False)

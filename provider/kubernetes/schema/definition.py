@@ -16,7 +16,6 @@ class Kind:
 
     Args:
         status: Whether status is a subresource, which other requests cannot set.
-        schema: Schema of its objects, without metadata.
     """
 
     name: str
@@ -33,11 +32,7 @@ class Kind:
 
 
 def read_kinds(file: Path, predicates: Predicates) -> dict[str, Kind]:
-    """Return the kinds in a file by name. Schemas are built when a document first needs them.
-
-    Args:
-        predicates: Text of a CEL rule -> the function that checks it.
-    """
+    """Return the kinds in a file by name. Schemas are built when a document first needs them."""
     data = json.loads(file.read_text())
     nodes: list[dict[str, Any]] = data["nodes"]
     for node in nodes:  # child schemas come before their parents

@@ -35,8 +35,6 @@ class Fault:
 
     Args:
         detail: The server's text; None if it is `before`, the path, and `after`.
-        before: Text before the path.
-        after: Text after the path.
         nowhere: Whether the server does not name the field.
         about: "items" for items of list-maps and sets, "rule" for a rule that could not be evaluated, else empty. Updates treat
             these differently.

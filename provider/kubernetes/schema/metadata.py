@@ -67,11 +67,7 @@ _AT: At = (None, "metadata")
 
 
 def decode(document: Document, kind: Kind, unknown: list[str]) -> Document:
-    """Return `metadata` as the server decodes it, without empty fields. A missing namespace becomes `default`.
-
-    Args:
-        kind: Kind of the object; cluster-wide kinds lose the namespace.
-    """
+    """Return `metadata` as the server decodes it, without empty fields. A missing namespace becomes `default`."""
     given = document.get("metadata")
     if isinstance(given, dict):
         given = {name: _without_nulls(name, value) for name, value in given.items()}

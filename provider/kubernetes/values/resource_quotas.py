@@ -39,7 +39,6 @@ class Exceeded:
     """A resource of which Pods need more than a ResourceQuota has.
 
     Args:
-        resource: Name in the quota, such as requests.cpu.
         used: What others use; 0 unless it was asked for.
     """
 
@@ -51,11 +50,7 @@ class Exceeded:
 
 
 def exceeded(pods: Sequence[Pods], quotas: Iterable[Document], *, used: bool = False) -> Iterator[Exceeded]:
-    """Yield the resources of which Pods need more than a quota has.
-
-    Args:
-        used: Whether to subtract what is in use, by the status of the quotas.
-    """
+    """Yield the resources of which Pods need more than a quota has."""
     for quota in quotas:
         needed = _usage([each for each in pods if _is_in_scope(each.spec, quota)])
         in_use: Document = {}

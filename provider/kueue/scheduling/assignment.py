@@ -65,12 +65,10 @@ class Assignment:
 
     Args:
         flavors: Flavors by index of the group of pod sets and resource.
-        usage: Quota that it would use.
         short: Slots in which others have to be preempted, or have to end.
         borrowing: How far up in the cohorts it borrows.
         next_flavors: From which flavor on the next attempt searches.
         fits: Whether a flavor was found for everything, if only by preemption.
-        victims: Workloads to preempt.
     """
 
     flavors: dict[tuple[int, str], str] = field(default_factory=dict)
@@ -103,7 +101,6 @@ def assign_flavors(
     """Return the flavors of a Workload, and the Workloads to preempt for it.
 
     Args:
-        groups: Its pod sets that get flavors together.
         start: From which flavor on to search; default: the first.
     """
     search = snapshot.search(contender.queue)

@@ -24,10 +24,7 @@ class Outcome:
     """What becomes of a Workload.
 
     Args:
-        contender: The Workload.
-        admitted: Its flavors and quota, if it is admitted.
         borrowed: How much of that is beyond the quota of its own queue.
-        victims: Workloads that are preempted for it.
         blocked_by: The Workload of a StrictFIFO queue behind which it waits.
         unknown: What is not known of its requests, so that nothing can be said.
     """
@@ -66,7 +63,6 @@ class Scheduler:
 
     Args:
         snapshot: The queues; changes with each decision.
-        waiting: Workloads that wait.
     """
 
     def __init__(self, snapshot: Snapshot, waiting: Iterable[Contender]) -> None:

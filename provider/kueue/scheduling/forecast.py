@@ -15,7 +15,6 @@ class Start:
     """The start of a job.
 
     Args:
-        at: In seconds since the epoch; infinite if it is open.
         open_for: Jobs whose end is not known, for which it is open.
         after: Jobs that end before, and share quota with it.
     """
@@ -30,8 +29,6 @@ def find_starts(scheduler: Scheduler, now: float, ends: Ends) -> dict[str, Start
 
     Args:
         scheduler: With all that run and wait, after its cycles; it changes.
-        now: Seconds since the epoch.
-        ends: When the jobs end.
     """
     clock, starts, ended = now, dict[str, Start](), list[Contender]()
     waiting = [outcome for outcome in scheduler.outcomes.values() if outcome.admitted is None]

@@ -38,8 +38,6 @@ class Demand:
     """What a preemptor wants.
 
     Args:
-        preemptor: The Workload.
-        usage: Quota that it wants.
         short: Slots in which others have to be preempted.
     """
 

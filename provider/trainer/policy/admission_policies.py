@@ -46,7 +46,6 @@ def render_policies(rules: JobRules, name: str, namespaces: Sequence[str] = ()) 
 
     Args:
         name: Name of the policy; the one for TrainJobs has the suffix `-trainjobs`.
-        namespaces: Where they hold; default: everywhere.
     """
     kinds = {JOBSET: ("", [*_of_jobset(rules)]), TRAIN_JOB: ("-trainjobs", [*_of_train_job(rules)])}
     documents = list[Document]()

@@ -51,7 +51,6 @@ class Broken:
     """A rule that a job breaks.
 
     Args:
-        rule: Its name in a file.
         where: What of the job it is about: `images`, `gpus`, `host_access`, `queue`, `checkpoints`, `runtime` or `channel`.
     """
 
@@ -78,11 +77,7 @@ def in_file(rule: str) -> str:
 
 
 def find_beyond_team(rules: JobRules, gpus: Mapping[str, int]) -> dict[str, str]:
-    """Return why the jobs of a namespace have too many GPUs together, by namespace.
-
-    Args:
-        gpus: Namespace -> GPUs of all its jobs.
-    """
+    """Return why the jobs of a namespace have too many GPUs together, by namespace."""
     found = dict[str, str]()
     for namespace, most in rules.team_gpus.items():
         if gpus.get(namespace, 0) > most:

@@ -51,8 +51,6 @@ def warnings(
     """Return the warnings about an admitted TrainJob, in the order of their codes; unknown values count as valid.
 
     Args:
-        runtime: The runtime, with the API server's defaults.
-        train_job: The TrainJob, with the API server's defaults.
         objects: The rendered objects (`Rendered.objects`, or a list); empty if rendering failed.
         siblings: Other JobSets; the one of this job may be among them.
         taints: Taints of nodes and flavors with GPUs (`gpu_taints`); None if unknown, then PT111 is left out.

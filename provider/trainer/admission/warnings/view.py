@@ -65,7 +65,6 @@ class SuccessPolicy:
 
     Args:
         steps: Names of the replicated jobs that count.
-        one_is_enough: Whether one of them is enough.
     """
 
     steps: list[Any]
