@@ -159,7 +159,7 @@ def _check_line(line: str, place: str, project: Project | None, *, quoted: bool 
 
 def required_path(line: str) -> str:
     """Return the relative path that a line of a file of requirements names; empty if it names none, or if a marker decides."""
-    written = _EDITABLE.sub("", _requirement(line))
+    written = _EDITABLE.sub("", re.split(r"(?:^|\s)#|\s--", line)[0].strip())
     if re.search(r"^[/~-]|[@;$:]", written) or not _FILE_OR_URL.search(written):
         return ""
     return written.partition("[")[0].strip()
@@ -172,11 +172,6 @@ def _is_in(tree: SourceTree, path: str) -> bool:
     """Return whether a path is a file or a folder of a project."""
     normal = posixpath.normpath(path)
     return normal == "." or normal in tree.files or any(file.startswith(f"{normal}/") for file in tree.files)
-
-
-def _requirement(line: str) -> str:
-    """Return a line of a file of requirements without its comment and the options of its requirement."""
-    return re.split(r"(?:^|\s)#|\s--", line)[0].strip()
 
 
 def _unreadable(line: str) -> str:

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import yaml
-from pulumi_trainer.provider.cli.formats import aligned, dumper
+from pulumi_trainer.provider.cli.formats import dumper
 from pulumi_trainer.provider.kubernetes.container_table import ContainerRow, container_table
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, with_hint
 from pulumi_trainer.provider.kubernetes.terminal import escaped, message, plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kubernetes.values.documents import Document, documents
-from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
+from pulumi_trainer.provider.kubernetes.values.wording import aligned, did_you_mean
 from pulumi_trainer.provider.kueue.scheduling.durations import Expectations
 from pulumi_trainer.provider.machine.atomic_files import replace_file
 from pulumi_trainer.provider.service.reach import Where

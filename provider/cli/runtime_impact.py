@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pulumi_trainer.provider.cli.formats import aligned, print_data
+from pulumi_trainer.provider.cli.formats import print_data
 from pulumi_trainer.provider.cli.releases import release_of, valid_runtime
 from pulumi_trainer.provider.cli.report import LONGEST_NAME, code
 from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_lines
 from pulumi_trainer.provider.kubernetes.values.accessors import name_of
-from pulumi_trainer.provider.kubernetes.values.wording import plural
+from pulumi_trainer.provider.kubernetes.values.wording import aligned, plural
 from pulumi_trainer.provider.lifecycle.impact import NEXT_RUN, REPLACED_OR_NEXT_RUN, Impact, effect_lines, find_impacts
 from pulumi_trainer.provider.service.jobs import in_cluster_of_stack, of_stack, open_cluster
 from pulumi_trainer.provider.service.reach import Where

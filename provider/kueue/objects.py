@@ -14,7 +14,9 @@ from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
-from pulumi_trainer.provider.kubernetes.values.quantity import Quantity, canonical
+from pulumi_trainer.provider.kubernetes.values.quantity import canonical
+from pulumi_trainer.provider.kubernetes.values.wording import aligned
+from pulumi_trainer.provider.kueue.quota import ZERO, amount
 
 Document = dict[str, Any]
 
@@ -230,17 +232,17 @@ def quota_rows(queues: Sequence[Mapping[str, Any]], teams: Sequence[str], resour
     lent: dict[str, Fraction] = {}
     for each in quotas:
         for flavor, quota in each.items():
-            lent[flavor] = lent.get(flavor, Fraction(0)) + _lendable(quota)
+            lent[flavor] = lent.get(flavor, ZERO) + _lendable(quota)
     found = []
     for team, queue, each in zip(teams, queues, quotas, strict=True):
         for flavor, quota in each.items():
             found.append({
                 "team": team, "cluster_queue": queue["metadata"]["name"], "flavor": flavor, "resource": resource,
                 "own": quota.get("nominalQuota"), "borrows": quota.get("borrowingLimit"), "lends": quota.get("lendingLimit"),
-                "of": int(lent[flavor] - _lendable(quota) + _amount(quota.get("nominalQuota"))),
+                "of": int(lent[flavor] - _lendable(quota) + (amount(quota.get("nominalQuota")) or ZERO)),
             })  # fmt: skip
             if not section(queue, "spec").get("cohortName"):
-                found[-1] |= {"borrows": 0, "lends": 0, "of": int(_amount(quota.get("nominalQuota")))}
+                found[-1] |= {"borrows": 0, "lends": 0, "of": int(amount(quota.get("nominalQuota")) or ZERO)}
     return found
 
 
@@ -251,12 +253,7 @@ def quota_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines: list[tuple[str, ...]] = [heads]
     for row in rows:
         lines.append(tuple(str(words.get(row[head], row[head])) for head in heads))
-    widths = [len(max(column, key=len)) for column in zip(*lines, strict=True)]
-    table = []
-    for line in lines:
-        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        table.append("  ".join(cells).rstrip())
-    return table
+    return aligned(lines)
 
 
 def _quotas(queue: Mapping[str, Any], resource: str) -> dict[str, Mapping[str, Any]]:
@@ -272,13 +269,7 @@ def _quotas(queue: Mapping[str, Any], resource: str) -> dict[str, Mapping[str, A
 
 def _lendable(quota: Mapping[str, Any]) -> Fraction:
     """Return what others may borrow of a quota."""
-    nominal = _amount(quota.get("nominalQuota"))
+    nominal = amount(quota.get("nominalQuota")) or ZERO
     if quota.get("lendingLimit") is None:
         return nominal
-    return min(nominal, _amount(quota["lendingLimit"]))
-
-
-def _amount(value: Any) -> Fraction:
-    if isinstance(value, (int, str)):
-        return Quantity.parse(str(value)).amount
-    return Fraction(0)
+    return min(nominal, amount(quota["lendingLimit"]) or ZERO)

@@ -205,7 +205,7 @@ def tree(documents: Iterable[Document], usage: Mapping[str, Mapping[Slot, Fracti
                 parents[name] = parent
     for name in {cohort for _, cohort in above} | set(parents.values()):
         cohorts.setdefault(name, Node(name, False))
-    cycles = _cycles(parents)
+    cycles = find_cycles(parents)
     inside = set(chain.from_iterable(cycles))
     above += [(cohorts[name], parent) for name, parent in parents.items() if name not in inside]
     for node, cohort in above:
@@ -245,7 +245,7 @@ def format_amount(resource: str, value: Fraction) -> str:
     return Quantity.parse(str(whole)).text
 
 
-def _cycles(parents: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+def find_cycles(parents: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
     """Return the cycles in a mapping of cohorts to their parents."""
     found: list[tuple[str, ...]] = []
     done: set[str] = set()

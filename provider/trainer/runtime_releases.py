@@ -303,7 +303,9 @@ def _judge_change(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -
             return Effect("minor", where, what)
         return Effect("major", where, what)
     if field == "image" and isinstance(old, str) and isinstance(new, str):
-        if _has_same_tag(old, new):
+        name, _, digest = old.partition("@")
+        is_tagged = ":" in name.rpartition("/")[2]  # without a tag, two digests can be any two images
+        if name == new.partition("@")[0] and (is_tagged or not digest):
             return Effect("patch", where, f"another digest: {what}")
         return Effect("major", where, what)
     if old is _MISSING and field.partition("[")[0] in ADDITIONS and "[" in field:
@@ -317,13 +319,6 @@ def _judge_change(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -
 def _is_for_controllers(key: str) -> bool:
     """Return whether a label or an annotation is one that controllers and schedulers act on."""
     return "/" in key and key.partition("/")[0].endswith(CONTROLLERS)
-
-
-def _has_same_tag(old: str, new: str) -> bool:
-    """Return whether two references to an image differ in the digest alone. Two digests without a tag can be any two images."""
-    name, _, digest = old.partition("@")
-    is_tagged = ":" in name.rpartition("/")[2]
-    return name == new.partition("@")[0] and (is_tagged or not digest)
 
 
 def _needs(added: Any, objects: Objects) -> Iterator[str]:

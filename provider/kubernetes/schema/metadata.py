@@ -119,7 +119,9 @@ def faults(metadata: Document, old: Document | None) -> Iterator[Fault]:
             before, now = old.get(field), metadata.get(field)
             if now and before and before != now and not isinstance(before, Unknown) and not isinstance(now, Unknown):
                 yield Fault((_AT, field), INVALID, detail="field is immutable")
-    yield from _negative(metadata)
+    generation = metadata.get("generation")
+    if isinstance(generation, int) and generation < 0:
+        yield Fault((_AT, "generation"), INVALID, detail="must be greater than or equal to 0")
     yield from _labels(metadata)
     yield from _annotations(metadata)
     yield from _owners(metadata)
@@ -142,12 +144,6 @@ def _names(metadata: Document) -> Iterator[Fault]:
     namespace = metadata.get("namespace")
     if isinstance(namespace, str):
         yield from _each((_AT, "namespace"), dns_1123_label(namespace))
-
-
-def _negative(metadata: Document) -> Iterator[Fault]:
-    generation = metadata.get("generation")
-    if isinstance(generation, int) and generation < 0:
-        yield Fault((_AT, "generation"), INVALID, detail="must be greater than or equal to 0")
 
 
 def _labels(metadata: Document) -> Iterator[Fault]:

@@ -136,7 +136,9 @@ class Scheduler:
             if entry.assignment.fits_now:
                 self._admit(entry.contender, entry.assignment)
         for victim in preempted.values():
-            self._evict(victim)
+            self.snapshot.remove(victim)
+            self.put(replace(victim, held={}, reserved=0.0, evicted=False, judged=False))
+            self._freed.append(victim.queue)
         return changed
 
     def _nominate(self, head: Contender) -> _Entry | None:
@@ -221,12 +223,6 @@ class Scheduler:
         line = self._lines[contender.queue]
         if line.first == contender.key:
             line.first = ""
-
-    def _evict(self, contender: Contender) -> None:
-        """Take the quota of a Workload away; it waits again."""
-        self.snapshot.remove(contender)
-        self.put(replace(contender, held={}, reserved=0.0, evicted=False, judged=False))
-        self._freed.append(contender.queue)
 
     def _wake(self, queue: str) -> None:
         """Try the parked Workloads of all queues again that share quota with one."""

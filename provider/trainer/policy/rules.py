@@ -109,11 +109,6 @@ def full_name(image: str) -> str:
     return f"{first}/{rest}"
 
 
-def most_gpus(rules: JobRules, priority: str) -> int | None:
-    """Return the most GPUs of a job with a priority; None for no limit."""
-    return rules.gpus.get(priority, rules.gpus.get(ANY))
-
-
 def runtime_pattern(runtimes: Sequence[str]) -> str:
     """Return the regular expression of names of runtimes, in which `*` is any text."""
     return "|".join(re.escape(name).replace(r"\*", ".*") for name in runtimes)
@@ -146,7 +141,7 @@ def _too_many_gpus(rules: JobRules, job: Job) -> _Found:
     gpus, priority = job.get("gpus"), job.get("priority") or ANY
     if not isinstance(priority, str):
         return
-    most = most_gpus(rules, priority)
+    most = rules.gpus.get(priority, rules.gpus.get(ANY))
     if most is None:
         return
     if gpus is None:
