@@ -9,6 +9,7 @@ from typing import Any
 
 from pulumi_trainer.provider.cli import documents
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import Document
 from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label, dns_1123_subdomain
 from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import (
     IDENTITY,
@@ -21,7 +22,6 @@ from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import (
     usage_permissions,
 )
 
-Document = dict[str, Any]
 PORT = 9400
 _RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 _CONTAINER = {

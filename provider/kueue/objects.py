@@ -13,12 +13,10 @@ from fractions import Fraction
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, section
 from pulumi_trainer.provider.kubernetes.values.quantity import canonical
 from pulumi_trainer.provider.kubernetes.values.wording import aligned
 from pulumi_trainer.provider.kueue.quota import ZERO, amount
-
-Document = dict[str, Any]
 
 GROUP = "kueue.x-k8s.io"
 VERSIONS = ("v1beta2", "v1beta1", "v1alpha1")

@@ -13,14 +13,12 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.errors import Invalid
-from pulumi_trainer.provider.kubernetes.values.accessors import only, section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, only, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.catalog.versions import LEVELS, VERSION, Level, by_version, larger, version_step
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK
 from pulumi_trainer.provider.trainer.pipeline import Release, render
-
-Document = dict[str, Any]
 
 KEYS = {
     "replicatedJobs": "name", "dependsOn": "name", "containers": "name", "initContainers": "name", "env": "name",

@@ -15,10 +15,9 @@ from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.schema import openapi
 from pulumi_trainer.provider.kubernetes.schema.schema import Predicates, Schema
-from pulumi_trainer.provider.kubernetes.values.accessors import mappings, only, section, without
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, only, section, without
 
 T = TypeVar("T")
-Document = dict[str, Any]
 
 PLAN_SECONDS = 3.0
 """Seconds for a cluster to answer; after that the program goes on with what it can check without the cluster."""

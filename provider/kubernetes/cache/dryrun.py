@@ -17,8 +17,7 @@ from typing import Any
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import UNTYPED, ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import Problem
-
-Document = dict[str, Any]
+from pulumi_trainer.provider.kubernetes.values.accessors import Document
 
 WEBHOOK_SECONDS = 5.0
 """Seconds for all webhooks together."""

@@ -13,7 +13,7 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.schema.definition import Kind
 from pulumi_trainer.provider.kubernetes.schema.field_errors import INVALID, REQUIRED, TOO_LONG, At, Fault
 from pulumi_trainer.provider.kubernetes.schema.schema import Schema
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, texts
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, texts
 from pulumi_trainer.provider.kubernetes.values.names import (
     dns_1123_label,
     dns_1123_subdomain,
@@ -21,8 +21,6 @@ from pulumi_trainer.provider.kubernetes.values.names import (
     qualified_name,
 )
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-
-Document = dict[str, Any]
 
 _TEXT: Document = {"type": "string"}
 _TEXTS: Document = {"type": "object", "additionalProperties": _TEXT}

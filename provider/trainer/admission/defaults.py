@@ -5,14 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, section
 from pulumi_trainer.provider.kubernetes.values.typed import Findings
 from pulumi_trainer.provider.trainer.admission import jobset_webhook
 from pulumi_trainer.provider.trainer.pipeline.release import Release
-
-Document = dict[str, Any]
 
 
 def default_runtime(document: Document, release: Release) -> Document:

@@ -10,19 +10,11 @@ from pulumi_trainer.provider.kubernetes.device_claims import count_gpus
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import lasting_taints, shown_taint
 from pulumi_trainer.provider.kubernetes.schema.tolerations import Tolerations
-from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, mappings, section, texts
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, items, listed, mappings, section, texts
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.views import entries
 from pulumi_trainer.provider.kueue.prices import gpu_flavors
-from pulumi_trainer.provider.trainer.admission.warnings.view import (
-    DEFAULT_NAMESPACE,
-    Document,
-    Step,
-    Taints,
-    View,
-    amount,
-    gpus,
-)
+from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, Step, Taints, View, amount, gpus
 from pulumi_trainer.provider.trainer.pipeline.resources import is_gpu
 
 _NCCL = ("torch", "jax", "mpi")

@@ -11,20 +11,14 @@ from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
-from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, section
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown
 from pulumi_trainer.provider.kubernetes.views import entries
 from pulumi_trainer.provider.trainer.admission import podgroups
 from pulumi_trainer.provider.trainer.admission.pod_names import is_root
 from pulumi_trainer.provider.trainer.admission.pod_validation import job_problems
-from pulumi_trainer.provider.trainer.admission.warnings.view import (
-    Document,
-    View,
-    amount,
-    listed_or_unknown,
-    value_or_unknown,
-)
+from pulumi_trainer.provider.trainer.admission.warnings.view import View, amount, listed_or_unknown, value_or_unknown
 from pulumi_trainer.provider.trainer.pipeline.info import NODE, TRAINER
 
 _OVERCOMMITTED = ("cpu", "memory", "ephemeral-storage")

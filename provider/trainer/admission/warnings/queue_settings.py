@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, duration
 from pulumi_trainer.provider.kueue.configuration import FRAMEWORKS, leaves_out, pods_ready_timeout
@@ -27,7 +27,7 @@ from pulumi_trainer.provider.kueue.labels import (
     UNCONSTRAINED,
 )
 from pulumi_trainer.provider.trainer.admission.warnings.queues import PLACED, QUEUED, cluster_queue_of_job, local_queue
-from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, Document, View, value_or_unknown
+from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, View, value_or_unknown
 from pulumi_trainer.provider.trainer.labels import KAI_QUEUE
 
 _KUEUE_PATCH = "kueue.x-k8s.io/manager"

@@ -12,7 +12,7 @@ from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import is_made_on_demand
-from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, listed, section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, listed, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.kueue.fit import NotFitting, reason_not_fitting
@@ -31,7 +31,7 @@ from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import ZERO, amount, format_amount
 from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
-from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, Document, View
+from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, View
 from pulumi_trainer.provider.trainer.labels import RENAMED_TO
 
 PLACED = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL)

@@ -14,7 +14,7 @@ from typing import Any
 from pulumi_trainer.provider.jobs.nodes import given_nodes, nodes_with_launcher
 from pulumi_trainer.provider.kubernetes.device_claims import DeviceClaim, claims_of_container, count_gpus
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, items, listed, section
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
@@ -25,7 +25,6 @@ from pulumi_trainer.provider.trainer.pipeline.info import NODE, TRAINER
 from pulumi_trainer.provider.trainer.pipeline.modes import queued_object
 from pulumi_trainer.provider.trainer.pipeline.resources import gpus as counted_gpus
 
-Document = dict[str, Any]
 Taints = Mapping[str, Sequence[Mapping[str, Any]]]
 """Name of a node or flavor with GPUs -> its taints."""
 
