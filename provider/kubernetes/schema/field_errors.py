@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 INVALID = "FieldValueInvalid"
 DUPLICATE = "FieldValueDuplicate"
@@ -58,6 +59,17 @@ class Fault:
 
 class NoSuchKey(Exception):
     """A validation rule selects a field that does not exist."""
+
+
+def select(value: Any, *names: str) -> Any:
+    """Return the field that a rule selects; one of an unknown value is unknown. Raises NoSuchKey."""
+    for name in names:
+        if isinstance(value, Unknown):
+            return value
+        if name not in value:
+            raise NoSuchKey(name)
+        value = value[name]
+    return value
 
 
 class NotEvaluated(Exception):
