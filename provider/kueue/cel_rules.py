@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.kubernetes.schema.field_errors import NoSuchKey, select
+from pulumi_trainer.provider.kubernetes.schema.field_errors import all_hold, select
 from pulumi_trainer.provider.kubernetes.schema.go_json_values import identity
 from pulumi_trainer.provider.kubernetes.schema.schema import Predicates
 from pulumi_trainer.provider.kubernetes.values.accessors import equal_as_go, listed, mappings
@@ -66,21 +66,7 @@ def _hostname_level_is_last(levels: Any, _: Any, __: Any) -> bool:
 
 
 def _each(holds: Callable[[Any], bool]) -> Callable[[Any, Any, Any], bool]:
-    """Return CEL's all() of a predicate: an item that breaks the rule outweighs one in which a key is missing."""
-
-    def all_items(items: Any, _: Any, __: Any) -> bool:
-        missing: NoSuchKey | None = None
-        for item in items:
-            try:
-                if not holds(item):
-                    return False
-            except NoSuchKey as error:
-                missing = missing or error
-        if missing is not None:
-            raise missing
-        return True
-
-    return all_items
+    return lambda items, _, __: all_hold(holds, items)
 
 
 def _among(value: Any, *allowed: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,20 @@ def select(value: Any, *names: str) -> Any:
             raise NoSuchKey(name)
         value = value[name]
     return value
+
+
+def all_hold(holds: Callable[[Any], bool], items: Iterable[Any]) -> bool:
+    """Return CEL's all(): an item that breaks the rule outweighs one in which a key is missing."""
+    missing: NoSuchKey | None = None
+    for item in items:
+        try:
+            if not holds(item):
+                return False
+        except NoSuchKey as error:
+            missing = missing or error
+    if missing is not None:
+        raise missing
+    return True
 
 
 class NotEvaluated(Exception):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pulumi_trainer.provider.kubernetes.schema.field_errors import NoSuchKey, select
+from pulumi_trainer.provider.kubernetes.schema.field_errors import NoSuchKey, all_hold, select
 from pulumi_trainer.provider.kubernetes.schema.schema import Predicates, Schema
-from pulumi_trainer.provider.kubernetes.values.accessors import listed
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 
@@ -43,23 +43,13 @@ def _in_order_or_depends_on(value: Any, _: Any, __: Schema) -> bool:
 
 
 def _without_namespace(value: Any, _: Any, __: Schema) -> bool:
-    """Return whether no template has a namespace.
+    """Return whether no template has a namespace."""
 
-    A template that breaks the rule outweighs one without metadata, which is an error.
-    """
-    stumbled: NoSuchKey | None = None
-    for template in listed(select(value, "templates")):
-        try:
-            metadata = select(template, "metadata")
-        except NoSuchKey as error:
-            stumbled = error
-            continue
-        namespace = metadata.get("namespace", "") if isinstance(metadata, dict) else ""
-        if isinstance(namespace, str) and namespace:
-            return False
-    if stumbled is not None:
-        raise stumbled
-    return True
+    def holds(template: Any) -> bool:
+        namespace = section(select(template, "metadata")).get("namespace")
+        return not (isinstance(namespace, str) and namespace)
+
+    return all_hold(holds, listed(select(value, "templates")))
 
 
 _LABEL = re.compile(r"^[a-z](?:[-a-z0-9]*[a-z0-9])?\Z")
