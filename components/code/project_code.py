@@ -48,7 +48,7 @@ class Project:
     @cached_property
     def _imports_training(self) -> bool:
         texts = (file.content for path, file in self.tree.files.items() if path.endswith(".py"))
-        return any(imports.imports_training(text) for text in texts)
+        return any(map(imports.imports_training, texts))
 
     def why_left_out(self, path: str) -> str:
         """Return that a file of the folder does not travel, and why; empty if the folder has no such file."""

@@ -233,7 +233,7 @@ def source_warnings(given: str | Path, project: Project | None) -> tuple[Problem
         return tuple(_stale_lock(file))
     if file.name != "pyproject.toml":
         return ()
-    sources = {canonicalize_name(name) for name in section(_read_toml(file), "tool", "uv", "sources")}
+    sources = {*map(canonicalize_name, section(_read_toml(file), "tool", "uv", "sources"))}
     found = [name for name in _LOCKED.findall(_read_dependencies(file)) if canonicalize_name(name) in sources]
     if not found:
         return ()

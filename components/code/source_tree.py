@@ -167,7 +167,7 @@ def read_tree(
     if wrong:
         raise Invalid(*wrong)
     absent = sorted(walk.absent_submodules())
-    withheld, ignored, links = (sorted(each) for each in (walk.withheld, walk.ignored, walk.links))
+    withheld, ignored, links = map(sorted, (walk.withheld, walk.ignored, walk.links))
     found = [*files, *withheld, *ignored, *links]
     unmatched = [pattern for pattern in include if not _matches_any(pattern, found)]
     return SourceTree(files, withheld, ignored, links, absent, unmatched)

@@ -48,7 +48,7 @@ def find_terms(
         if name in full:
             wanted.append(full[name])
             continue
-        kinds = [without_digest(each) for each in labels]
+        kinds = [*map(without_digest, labels)]
         hint = did_you_mean(name, kinds, f"available: {', '.join(kinds)}")
         found.append(Problem(f"flavors[{i}]", f"queue {queue} has no flavor {name!r}", hint))
     terms = list[dict[str, Any]]()

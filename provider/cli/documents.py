@@ -182,7 +182,7 @@ def print_summary(objects: list[dict[str, Any]], output: str, known: Queues | No
         cells = [titles]
         for row in rows:
             cells.append([str(row[column]) for column in columns])
-        print_lines(plain(line) for line in aligned(cells))
+        print_lines(map(plain, aligned(cells)))
 
 
 def _jobsets(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -75,7 +75,7 @@ def outputs(job: str | None, where: Where, *, output: str, copying: Copying | No
         print_line(_nothing(states, job))
     else:
         head = ["job", "phase", "where", "size", "files", "age", "written", "when the job is deleted"]
-        rows = [_row(each) for each in found]
+        rows = [*map(_row, found)]
         if where.everywhere:
             head.insert(0, "namespace")
             for each, row in zip(found, rows, strict=True):

@@ -29,7 +29,7 @@ def show(output: str) -> None:
 
 def read_versions() -> dict[str, Any]:
     """Return a `VersionResult`."""
-    products = [asdict(product) for product in UPSTREAM.values()]
+    products = [*map(asdict, UPSTREAM.values())]
     for product in products:
         product["needed"] = product["needed"].replace("`", "")
         product["differences"] = list(product["differences"])

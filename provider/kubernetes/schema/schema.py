@@ -282,7 +282,7 @@ class Schema:
         elif kind is int or kind is float:
             yield from self._number_faults(value, at)
         if self.enum and not any(type(each) is kind and each == value for each in self.enum):
-            shown = (_alternative(each) for each in self.enum)
+            shown = map(_alternative, self.enum)
             yield Fault(at, NOT_SUPPORTED, detail=f"supported values: {', '.join(shown)}")
 
     def has_type(self, value: Any) -> bool:

@@ -49,7 +49,7 @@ def with_limits_as_requests(pod_spec: dict[str, Any]) -> dict[str, Any]:
     changed = {**pod_spec}
     for part in ("containers", "initContainers"):
         if part in pod_spec:
-            changed[part] = [_requesting(container) for container in items(pod_spec, part)]
+            changed[part] = [*map(_requesting, items(pod_spec, part))]
     return changed
 
 

@@ -336,7 +336,7 @@ def unsaved_work(view: View) -> Iterator[Problem]:
     if queue is None or first_unknown(section(queue, "spec", "preemption")) is not None or not _lower_priority(view):
         return
     by = [*_preemptors(view, queue)]
-    saves = any(view.variable(name) for name in (CHECKPOINT_DIR, OUTPUT))
+    saves = any(map(view.variable, (CHECKPOINT_DIR, OUTPUT)))
     if by and not saves and view.steps and all(map(loses_all, filter(trains, view.steps))):
         why = (
             f"Kueue may preempt this job, and any other one in the queue that saves nothing beyond its Pods, for"
