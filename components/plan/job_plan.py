@@ -45,11 +45,7 @@ class PlacedJob:
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """What a step of a plan adds to it.
-
-    Attributes:
-        claims: Token of an unknown leaf in the objects -> volume with that name.
-    """
+    """What a step of a plan adds to it. claims: Token of an unknown leaf in the objects -> volume with that name."""
 
     objects: Objects = field(default_factory=dict)
     claims: Mapping[str, Claim] = field(default_factory=dict)

@@ -156,11 +156,7 @@ class Claim:
 
 
 class FetchedData:
-    """A dataset or a model of the program that jobs mount.
-
-    Attributes:
-        volume: Name of its claim, once all of the data is in it.
-    """
+    """A dataset or a model of the program that jobs mount. volume: Name of its claim, once all of the data is in it."""
 
     label: str
     where: str

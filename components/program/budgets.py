@@ -26,11 +26,7 @@ TOTAL = "this plan starts"
 
 @dataclass(frozen=True)
 class Started:
-    """A new run of a job with GPUs.
-
-    Args:
-        place: Equal for runs in the same cluster.
-    """
+    """A new run of a job with GPUs. place: Equal for runs in the same cluster."""
 
     job: str
     cost: Cost

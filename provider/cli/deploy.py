@@ -84,7 +84,6 @@ def print_doctor(namespace: str, image: str, stack: str, backend: str, secret: s
     """Print a CronJob that runs `doctor` for a stack each hour; its Job fails if something differs.
 
     Args:
-        backend: URL of the backend that has its state.
         secret: Secret whose keys are the variables with the credentials of the backend.
     """
     wrong = [Problem("--secret", f"{secret!r}: {why}") for why in dns_1123_subdomain(secret)]

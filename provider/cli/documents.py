@@ -73,7 +73,6 @@ def validate(
 
     Args:
         where: A cluster whose queues, Workloads and nodes count beside the documents; None for none.
-        policy: A file of rules that jobs have to keep; empty for none.
     """
     verdicts = Verdicts()
     cluster = _cluster(mode, release, taken, explain=True)
@@ -104,9 +103,6 @@ def render(
     """Print the objects of all TrainJobs as YAML, in the order to apply them, or the last result as JSON.
 
     YAML is printed only if all documents are admitted; problems and warnings go to stderr. Returns the exit code.
-
-    Args:
-        summary: Whether to print the containers of all JobSets instead of the objects, as a table or as JSON.
     """
     verdicts, jobsets = Verdicts(), list[dict[str, Any]]()
     cluster = _cluster(mode, release, taken, explain=True)

@@ -27,11 +27,7 @@ from pulumi_trainer.provider.service.runs import read_runs_of
 
 @dataclass(frozen=True)
 class Copying:
-    """Options of a copy.
-
-    Args:
-        image: Image with python3, for an output in a cluster; empty for that of the job.
-    """
+    """Options of a copy. image: Image with python3, for an output in a cluster; empty for that of the job."""
 
     destination: str
     overwrite: bool = False
@@ -42,7 +38,6 @@ def outputs(job: str | None, where: Where, *, output: str, copying: Copying | No
     """Print the outputs of jobs, or copy that of one job.
 
     Args:
-        copying: The options of a copy; None to print.
         run: Id of the run whose output is meant; empty for the result of the job.
     """
     if copying is not None and job is None:

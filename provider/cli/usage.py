@@ -57,11 +57,7 @@ def read_window(month: str, since: float) -> tuple[float, float]:
 
 
 def usage(places: Sequence[Where], *, window: tuple[float, float], by: By, output: str) -> None:
-    """Print the usage of the jobs of a stack, a namespace, or one or more clusters.
-
-    Args:
-        window: Its begin and its end, in seconds since the epoch.
-    """
+    """Print the usage of the jobs of a stack, a namespace, or one or more clusters."""
     found = _read(places)
     rows, total = summarize(found.runs, by, *window, found.teams, found.deleted)
     if output in ("json", "yaml"):

@@ -44,7 +44,6 @@ def find_edits(applied: Mapping[str, Any], live: Mapping[str, Any], wanted: Mapp
 
     Args:
         applied: The object as the server returned it when this stack applied it.
-        live: The object as it is now, with its managedFields.
         wanted: The object that the program describes. A field that is already as it should be is not returned.
     """
     if not applied or applied.get("apiVersion") != live.get("apiVersion", applied.get("apiVersion")):

@@ -17,11 +17,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import Document, items,
 
 @dataclass(frozen=True)
 class Container:
-    """A container of a Pod.
-
-    Args:
-        is_init: Whether it is one of `initContainers`.
-    """
+    """A container of a Pod. is_init: Whether it is one of `initContainers`."""
 
     document: Document
     at: str

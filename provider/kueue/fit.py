@@ -37,11 +37,7 @@ _MOST_TRIES = 4096
 
 @dataclass(frozen=True)
 class NotFitting:
-    """Why a job is never admitted.
-
-    Args:
-        words: The message that Kueue writes into the Workload.
-    """
+    """Why a job is never admitted. words: The message that Kueue writes into the Workload."""
 
     cause: Cause
     pod_set: PodSet

@@ -95,11 +95,7 @@ def _checks(spec: Mapping[str, Any]) -> Iterable[tuple[str, Any, str]]:
 
 
 def with_canonical_quantities(value: Any, where: str = "", name: str = "") -> Any:
-    """Return a document, or a part of it, with its quantities as Go prints them, so that a server returns it unchanged.
-
-    Raises:
-        Invalid: A quantity is not valid.
-    """
+    """Return a document, or a part of it, with its quantities as Go prints them, as a server returns it. Raises Invalid."""
     if name in QUOTAS and isinstance(value, (str, int, float)) and not isinstance(value, bool):
         try:
             return canonical(str(value))

@@ -333,7 +333,6 @@ def _usage(queue: Document, covered: Collection[Slot], holding: Sequence[Documen
 
     Args:
         covered: What the ClusterQueue has quota for; empty if unknown.
-        holding: The Workloads that have its quota, as far as they can be read.
     """
     reserving, status = number(section(queue, "status").get("reservingWorkloads")), reserved_by_status(queue)
     reserved, reserved_before = _by_time(status.items(), covered)

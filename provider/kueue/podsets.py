@@ -23,12 +23,7 @@ from pulumi_trainer.provider.kueue.queue_state import Queues
 
 @dataclass(frozen=True)
 class PodSet:
-    """The pods of a replicated job.
-
-    Args:
-        at: Path of the pod template in the JobSet.
-        count: Number of pods; None if unknown.
-    """
+    """The pods of a replicated job. count: Number of pods; None if unknown."""
 
     name: str
     at: str

@@ -183,7 +183,6 @@ def tree(documents: Iterable[Document], usage: Mapping[str, Mapping[Slot, Fracti
     Args:
         documents: Objects of Kueue; other kinds, and objects without a name or with a quantity that is not valid, are ignored. A
             cohort exists if an object refers to it.
-        usage: Name of a ClusterQueue to the quota that its workloads have reserved; default: none.
     """
     queues: dict[str, Node] = {}
     cohorts: dict[str, Node] = {}

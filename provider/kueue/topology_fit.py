@@ -31,7 +31,6 @@ class TooSmall:
     Args:
         level: Topology level of which one domain must fit all pods; empty if the whole topology may be used.
         domain: The domain of that level with most capacity.
-        most: How many of the pods fit into that domain.
     """
 
     pods: PodSet

@@ -43,9 +43,7 @@ class Waiting:
     Args:
         workload: Kueue's Workload for it; None if not found, or if it cannot be read.
         kind: Kind of the job, as Kueue's integrations call it.
-        age: Seconds since it was created.
         message: The job's own message, used if there is no better one.
-        readable: Whether Workloads can be read.
         preemptor: The job that has preempted it, as in "team/llama (high)"; empty for none, or if it is not known.
         no_room: Why the existing nodes have no capacity for it in its topology; None if they may, or if it was not computed.
         inactive: Why its ClusterQueue takes no jobs, in Kueue's words; empty if it does, or if it was not looked up.
@@ -363,11 +361,7 @@ _PREEMPTIONS = {
 
 
 def explain_preemption(message: str, by: str = "") -> str:
-    """Return which job has preempted a job, from the message of its eviction; another message is returned without a full stop.
-
-    Args:
-        message: Message of the Workload's condition `Preempted`, or of `Evicted`.
-    """
+    """Return which job has preempted a job, from the message of its eviction; another message is returned without a full stop."""
     match = _PREEMPTOR.search(message)
     if not match:
         return without_full_stop(message)

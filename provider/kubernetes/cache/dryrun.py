@@ -31,7 +31,6 @@ class Answer:
 
     Args:
         warnings: Warnings about the object as it would be stored.
-        failed: Why the dry run was not possible.
         exists: Whether an object of that name exists, so that the object was not checked as a new one.
     """
 

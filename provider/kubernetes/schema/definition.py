@@ -12,11 +12,7 @@ from pulumi_trainer.provider.kubernetes.schema.schema import Predicates, Schema
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind at its storage version.
-
-    Args:
-        status: Whether status is a subresource, which other requests cannot set.
-    """
+    """A kind at its storage version. status: Whether status is a subresource, which other requests cannot set."""
 
     name: str
     group: str

@@ -106,11 +106,7 @@ def read_all(source: Path | str) -> list[dict[str, Any]]:
 
 
 def documents(path: Path | str, stdin: IO[bytes] | None = None) -> Iterator[Document]:
-    """Yield the documents of a file, those in a List one by one, without empty ones.
-
-    Args:
-        path: The file; "-" for standard input.
-    """
+    """Yield the documents of a file ("-": standard input), those in a List one by one, without empty ones."""
     if str(path) == "-" and stdin is not None:
         yield from _stream(stdin, "stdin")
         return

@@ -36,11 +36,7 @@ class Pods:
 
 @dataclass(frozen=True)
 class Exceeded:
-    """A resource of which Pods need more than a ResourceQuota has.
-
-    Args:
-        used: What others use; 0 unless it was asked for.
-    """
+    """A resource of which Pods need more than a ResourceQuota has. used: What others use; 0 unless it was asked for."""
 
     quota: str
     resource: str

@@ -118,11 +118,7 @@ def forecast_waiting(queues: Queues, workloads: Sequence[Document], now: float, 
 
 
 def with_position(start: str, position: int) -> str:
-    """Return when a job starts, with its position.
-
-    Args:
-        position: In its ClusterQueue, from 1 on, as Kueue orders it.
-    """
+    """Return when a job starts, with its position. position: In its ClusterQueue, from 1 on, as Kueue orders it."""
     return f"waits at position {position} of its ClusterQueue{start.removeprefix('waits')}"
 
 

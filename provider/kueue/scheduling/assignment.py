@@ -68,7 +68,6 @@ class Assignment:
         short: Slots in which others have to be preempted, or have to end.
         borrowing: How far up in the cohorts it borrows.
         next_flavors: From which flavor on the next attempt searches.
-        fits: Whether a flavor was found for everything, if only by preemption.
     """
 
     flavors: dict[tuple[int, str], str] = field(default_factory=dict)
@@ -98,11 +97,7 @@ class Assignment:
 def assign_flavors(
     snapshot: Snapshot, contender: Contender, groups: Sequence[PodGroup], start: Mapping[Place, int]
 ) -> Assignment:
-    """Return the flavors of a Workload, and the Workloads to preempt for it.
-
-    Args:
-        start: From which flavor on to search; default: the first.
-    """
+    """Return the flavors of a Workload, and the Workloads to preempt for it."""
     search = snapshot.search(contender.queue)
     found = Assignment()
     for at, group in enumerate(groups):

@@ -26,7 +26,6 @@ class Outcome:
     Args:
         borrowed: How much of that is beyond the quota of its own queue.
         blocked_by: The Workload of a StrictFIFO queue behind which it waits.
-        unknown: What is not known of its requests, so that nothing can be said.
     """
 
     contender: Contender
@@ -59,11 +58,7 @@ class _Entry:
 
 
 class Scheduler:
-    """Runs cycles until nothing changes any more.
-
-    Args:
-        snapshot: The queues; changes with each decision.
-    """
+    """Runs cycles until nothing changes any more. snapshot: The queues; changes with each decision."""
 
     def __init__(self, snapshot: Snapshot, waiting: Iterable[Contender]) -> None:
         self.snapshot = snapshot

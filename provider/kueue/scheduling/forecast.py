@@ -25,11 +25,7 @@ class Start:
 
 
 def find_starts(scheduler: Scheduler, now: float, ends: Ends) -> dict[str, Start]:
-    """Return the start of each job that waits, if no other job comes.
-
-    Args:
-        scheduler: With all that run and wait, after its cycles; it changes.
-    """
+    """Return the start of each job that waits, if no other job comes."""
     clock, starts, ended = now, dict[str, Start](), list[Contender]()
     waiting = [outcome for outcome in scheduler.outcomes.values() if outcome.admitted is None]
     due_at = {each.key: ends.of(each, each.reserved or now, now) for each in _running(scheduler)}

@@ -35,11 +35,7 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class Demand:
-    """What a preemptor wants.
-
-    Args:
-        short: Slots in which others have to be preempted.
-    """
+    """What a preemptor wants. short: Slots in which others have to be preempted."""
 
     preemptor: Contender
     usage: Mapping[Slot, Fraction]

@@ -56,11 +56,7 @@ def _flat(lists: Iterable[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class SuccessPolicy:
-    """Whose completion makes a JobSet complete.
-
-    Args:
-        steps: Names of the replicated jobs that count.
-    """
+    """Whose completion makes a JobSet complete. steps: Names of the replicated jobs that count."""
 
     steps: list[Any]
     one_is_enough: bool
