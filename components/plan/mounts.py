@@ -34,7 +34,7 @@ from pulumi_trainer.provider.jobs.lineage import ASSIGNED, FORKED, RUN_ID_ENV
 from pulumi_trainer.provider.jobs.nodes import nodes_of
 from pulumi_trainer.provider.jobs.submission import secret_name
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, section, section_if_given
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
 from pulumi_trainer.provider.pod import code as paths
@@ -402,10 +402,7 @@ def _replicated_job(runtime: Mapping[str, Any], step: str) -> ReplicatedJob:
 
 
 def _mpi_policy(runtime: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    policy = (runtime.get("spec", {}).get("mlPolicy") or {}).get("mpi")
-    if isinstance(policy, Mapping):
-        return policy
-    return None
+    return section_if_given(section(runtime, "spec", "mlPolicy"), "mpi")
 
 
 def _job(
