@@ -21,7 +21,7 @@ from pulumi_trainer.provider.trainer.catalog import git
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK, RELEASE
 from pulumi_trainer.provider.trainer.releases import DEFAULT
 from pulumi_trainer.provider.trainer.runtime_releases import CARRIED
-from pulumi_trainer.runtime import RuntimeArgs, _document
+from pulumi_trainer.runtime import RuntimeArgs, runtime_document
 from pulumi_trainer.runtimes import RuntimeCatalog
 
 
@@ -241,12 +241,12 @@ def test_a_withdrawn_release_is_not_the_newest_one(folder: Path) -> None:
 
 def test_a_release_gets_the_labels_of_the_program() -> None:
     given = RuntimeArgs("torch-distributed", release="2.3.0", labels={"team": "nlp"}, annotations={"owner": "x"})
-    document, problems = _document("ClusterTrainingRuntime", given)
+    document, problems = runtime_document("ClusterTrainingRuntime", given)
     about = document["metadata"]
     assert problems == [] and about["labels"]["team"] == "nlp" and about["annotations"]["owner"] == "x"
     assert about["labels"][FRAMEWORK] == "torch"
     given = RuntimeArgs("torch-distributed", release="2.3.0", labels={FRAMEWORK: "jax"})
-    _, (problem,) = _document("ClusterTrainingRuntime", given)
+    _, (problem,) = runtime_document("ClusterTrainingRuntime", given)
     assert str(problem) == f"labels[{FRAMEWORK}]: is set by the release. Hint: leave it out"
 
 

@@ -13,7 +13,7 @@ from pulumi_trainer.args.arguments import Args, nested_problems
 from pulumi_trainer.args.naming import schema_at, snake
 from pulumi_trainer.plugins import Policy
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.runtime import RuntimeArgs, _document
+from pulumi_trainer.runtime import RuntimeArgs, runtime_document
 
 from tests.trainer import document_problems, fields
 
@@ -272,7 +272,7 @@ def test_every_policy_of_the_api_has_a_class() -> None:
     ],
 )
 def test_a_runtime_of_the_wrong_shape(given: dict[str, Any], says: str) -> None:
-    _, found = _document("ClusterTrainingRuntime", RuntimeArgs("r", **{"template": {}, **given}))
+    _, found = runtime_document("ClusterTrainingRuntime", RuntimeArgs("r", **{"template": {}, **given}))
     assert [str(p) for p in found] == [says]
 
 
@@ -280,7 +280,7 @@ def runtime_of(policy: Any, *steps: trainer.ReplicatedJob, **template: Any) -> d
     args = RuntimeArgs(
         "r", template=trainer.JobSetTemplate(replicated_jobs=list(steps), **template), pod_group_policy=policy
     )
-    document, found = _document("ClusterTrainingRuntime", args)
+    document, found = runtime_document("ClusterTrainingRuntime", args)
     assert found == []
     assert document_problems(document) == []
     return document
@@ -330,7 +330,7 @@ class TestSchedulers:
             {"spec": 1},
         ):
             args = RuntimeArgs("r", template=template, pod_group_policy=trainer.KAIPolicy(queue="q"))
-            document, _ = _document("ClusterTrainingRuntime", args)
+            document, _ = runtime_document("ClusterTrainingRuntime", args)
             assert document_problems(document) != []
 
 
