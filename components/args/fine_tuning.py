@@ -169,12 +169,15 @@ class ToolTrainer(Trainer):
 
     def fields_set(self) -> Any:
         """Return the fields that the program sets, as one mapping; an Output if config is one."""
+        return self.with_config({}, self.fields_set_by_lora())
+
+    def with_config(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
+        """Return the fields of config over those before it and below those after it; an Output if config is one."""
         given = to_document(self.config or {})
-        lora = self.fields_set_by_lora()
         if isinstance(given, pulumi.Output):
-            return given.apply(lambda known: {**known, **lora})
+            return given.apply(lambda known: {**before, **known, **after})
         if isinstance(given, dict):
-            return {**given, **lora}
+            return {**before, **given, **after}
         return given
 
     def arguments(self) -> dict[str, Any]:

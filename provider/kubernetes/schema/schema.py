@@ -517,10 +517,5 @@ def _equal_lists(schema: Schema, one: list[Any], other: list[Any]) -> bool:
     return all(equal(schema.items, *pair) for pair in zip(one, other, strict=True))
 
 
-def unchanged(value: Any, old: Any, schema: Schema) -> bool:
-    """Return whether a value equals the stored one."""
-    return equal(schema, value, old)
-
-
-COMMON: Predicates = {"self == oldSelf": unchanged}
+COMMON: Predicates = {"self == oldSelf": lambda value, old, schema: equal(schema, value, old)}
 """Rules that CRDs of all projects use."""
