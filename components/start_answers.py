@@ -37,10 +37,6 @@ async def start_notes(plan: Plan, documents: Sequence[Document], expected_hours:
     """Return what Kueue would do now with a new run of a job, and what the run will use and cost, as far as that is known.
 
     Empty if a warning says that it never starts.
-
-    Args:
-        documents: Kueue's objects of the program.
-        expected_hours: Hours that the program expects the run to take.
     """
     jobset, train_job = _objects(plan)
     never = any(isinstance(warning, Warning) and warning.code in NEVER_START for warning in plan.warnings)
@@ -95,12 +91,7 @@ async def _cost(
     slots: Collection[Slot],
     expected_hours: float | None,
 ) -> str:
-    """Return what a run will use and cost, and remember it for the total of the plan; empty if nothing is known.
-
-    Args:
-        train_job: In mode trainer.
-        slots: Where it gets quota; empty if that is not known.
-    """
+    """Return what a run will use and cost, and remember it for the total of the plan; empty if nothing is known."""
     gpus = demand_of(jobset).gpus
     if gpus == 0:
         return ""

@@ -273,11 +273,7 @@ def _is_text(value: str) -> bool:
 
 
 def nesting_problems(value: Any, path: str, above: tuple[int, ...]) -> list[Problem]:
-    """Return why a document cannot be serialized: it contains itself, or has too many levels.
-
-    Args:
-        above: Ids of the lists, mappings and arguments that contain the part.
-    """
+    """Return why a document cannot be serialized: it contains itself, or has too many levels."""
     if id(value) in above:
         return [Problem(path, "contains itself")]
     if len(above) > MAX_DEPTH:

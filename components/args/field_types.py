@@ -22,8 +22,6 @@ class FieldType:
     Attributes:
         classes: Classes of its values; `Sequence` and `Mapping` for lists and mappings, `object` if any value is accepted.
         words: Its values, if it accepts a few words only, or a few words beside `classes`.
-        output: Whether the whole value may be an Output.
-        optional: Whether it may be None.
     """
 
     classes: tuple[type, ...]

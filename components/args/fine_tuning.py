@@ -169,12 +169,15 @@ class ToolTrainer(Trainer):
 
     def fields_set(self) -> Any:
         """Return the fields that the program sets, as one mapping; an Output if config is one."""
+        return self.with_config({}, self.fields_set_by_lora())
+
+    def with_config(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
+        """Return the fields of config over those before it and below those after it; an Output if config is one."""
         given = to_document(self.config or {})
-        lora = self.fields_set_by_lora()
         if isinstance(given, pulumi.Output):
-            return given.apply(lambda known: {**known, **lora})
+            return given.apply(lambda known: {**before, **known, **after})
         if isinstance(given, dict):
-            return {**given, **lora}
+            return {**before, **given, **after}
         return given
 
     def arguments(self) -> dict[str, Any]:
@@ -300,11 +303,7 @@ def given_twice(where: str, kind: str, path: str) -> Problem:
 
 
 def output_problems(given: Any, *, output: bool, policy: Any) -> Iterator[Problem]:
-    """Yield why the folder of a tool's result is not the output volume of its job.
-
-    Args:
-        policy: The checkpoint policy, which sets the field as well; None without one.
-    """
+    """Yield why the folder of a tool's result is not the output volume of its job."""
     where = 'config["output_dir"]'
     if given is None and not output:
         yield Problem(where, f"is not set, and the job has no output volume: {LOST}", OUTPUT_HINT)

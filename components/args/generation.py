@@ -102,11 +102,7 @@ class GenerationServer(Args):
 
 
 def option_problems(server: GenerationServer, known: Sequence[str], release: str) -> list[Problem]:
-    """Return the options of a server that vLLM does not have.
-
-    Args:
-        known: Options of `vllm serve` in the release that the job installs.
-    """
+    """Return the options of a server that vLLM does not have."""
     found = list[Problem]()
     for name in as_mapping(server.config):
         if not isinstance(name, str) or not _OPTION.fullmatch(name):

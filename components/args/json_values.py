@@ -44,10 +44,6 @@ def json_value(
     Keys, order, None and floats stay. A tuple becomes a list; a number, text or mapping of another type becomes the equal value
     of Python's own type. Outputs and unknown values stay. Any other value is a problem, with None in its place. Problems name
     types and show no values, as these may be secret.
-
-    Args:
-        key_path: Returns the path of a key in a mapping.
-        above: Ids of the lists and mappings that contain the value.
     """
     if isinstance(value, (Mapping, list, tuple)):
         found = nesting_problems(value, path, above)

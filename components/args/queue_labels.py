@@ -89,10 +89,6 @@ def problems(named: Mapping[str, Any], written: Any, merged: Any, suspend: Any) 
 
     Values follow validation.go of https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework for the queue
     and the time; a priority class is an object, whose name has the same form.
-
-    Args:
-        written: The resolved `labels=` of the program.
-        merged: These labels with those of the arguments, resolved.
     """
     given = {ARGUMENTS[name] for name, value in named.items() if value is not None}
     for name, label in ARGUMENTS.items():

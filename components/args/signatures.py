@@ -24,11 +24,7 @@ def bind(
     named: Mapping[str, Any],
     elsewhere: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the values of a call by the names of the signature, and the problems of the call.
-
-    Args:
-        elsewhere: Names that are not arguments here -> the argument to use instead.
-    """
+    """Return the values of a call by the names of the signature, and the problems of the call."""
     known = list(signature.parameters)
     by_name = [name for name in known if signature.parameters[name].kind is inspect.Parameter.KEYWORD_ONLY]
     by_position = [name for name in known if name not in by_name]
@@ -72,11 +68,7 @@ def _meant(name: str, value: Any, signature: inspect.Signature, taken: Collectio
 def unknown_fields(
     given: Iterable[str], known: Sequence[str], elsewhere: Mapping[str, str] | None = None
 ) -> list[Problem]:
-    """Return a problem for each unknown name, with the nearest known one.
-
-    Args:
-        elsewhere: Name that belongs somewhere else -> what to write instead, for the hint; None for none.
-    """
+    """Return a problem for each unknown name, with the nearest known one."""
     found = []
     for name in given:
         if name not in known:

@@ -322,11 +322,7 @@ UPSTREAM = "ghcr.io/kubeflow/trainer/"
 
 
 def upstream_problems(uri: Any, kind: str) -> list[Problem]:
-    """Return the parts of a URI that Trainer's own initializers, which run in clusters, do not support.
-
-    Args:
-        kind: dataset or model.
-    """
+    """Return the parts of a URI that Trainer's own initializers, which run in clusters, do not support."""
     found = repository_problem(uri, kind)
     if found is None:
         return []

@@ -101,11 +101,7 @@ def _number(value: Any) -> Any:
 def annotations_by_step(
     topology: Mapping[str, Any] | None, steps: Sequence[str], *, launched: bool
 ) -> dict[str, dict[str, Any]]:
-    """Return step -> annotations of its pods.
-
-    Args:
-        launched: Whether these steps are MPI's launcher and its nodes.
-    """
+    """Return step -> annotations of its pods. launched: Whether these steps are MPI's launcher and its nodes."""
     if not topology:
         return {}
     if launched and (SLICE_LEVEL in topology or SLICE_SIZE in topology):  # one launcher cannot be a slice

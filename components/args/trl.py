@@ -143,7 +143,7 @@ class TRLTrainer(ToolTrainer):
     def missing(self, config: Mapping[str, Any]) -> list[Problem]:
         if self.method == "distillation" and config.get("teacher_model_name_or_path") is None:
             return [Problem('config["teacher_model_name_or_path"]', "is required: the teacher model")]
-        scored = bool(self.functions()) or any(config.get(n) for n in ("reward_funcs", "reward_model_name_or_path"))
+        scored = bool(self.functions()) or any(map(config.get, ("reward_funcs", "reward_model_name_or_path")))
         if self.method in ("grpo", "rloo") and not scored:
             return [Problem("reward", f"is required: {self.method} has nothing that scores its completions")]
         return []

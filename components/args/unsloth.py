@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pulumi
-from pulumi_trainer.args.arguments import to_document
 from pulumi_trainer.args.builtin import LoraConfig
 from pulumi_trainer.args.fine_tuning import LORA_NAMES, ToolTrainer, has_value, target_modules
 from pulumi_trainer.args.trainers import NO_GPU, ONE_GPU
@@ -59,13 +58,8 @@ class UnslothTrainer(ToolTrainer):
     def fields_set(self) -> Any:
         if self.lora is not None:
             return super().fields_set()
-        whole = {"full_finetuning": True, "load_in_4bit": False}  # Unsloth's default is the reverse
-        given = to_document(self.config or {})
-        if isinstance(given, pulumi.Output):
-            return given.apply(lambda known: {**whole, **known})
-        if isinstance(given, dict):
-            return {**whole, **given}
-        return given
+        # Unsloth's default is the reverse
+        return self.with_config({"full_finetuning": True, "load_in_4bit": False}, {})
 
     def missing(self, config: Mapping[str, Any]) -> list[Problem]:
         for name in ("fsdp", "deepspeed"):

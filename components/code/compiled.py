@@ -47,10 +47,8 @@ class Compiled:
 
     Attributes:
         func: Function whose signature func_args must match, once they are known.
-        exact: Bytes of a script file.
         line: Line of the program's file in which the function begins.
         file: Name of the file of the function or script in tracebacks.
-        training: Whether the code imports `pulumi_trainer.training`, which then travels with it.
         check: Returns the problems of the arguments of a tool, once they are known.
         server: Document of the generation server of a tool.
         prints: Name of a tool that prints its arguments; empty for another one.

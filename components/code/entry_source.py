@@ -65,12 +65,10 @@ class Shipped:
     Attributes:
         problems: Reasons not to submit the code.
         warnings: Imports that fail in the job, and code that calls nothing.
-        exact: Bytes of the script file.
         entry: File of the project that the launcher starts instead of the script.
         path: Folders of the project that modules are imported from.
         line: Line of the program's file in which the function begins.
         file: Name of the file of the function or script, as `file_name` returns it.
-        training: Whether the code imports `pulumi_trainer.training`.
     """
 
     script: str

@@ -24,7 +24,6 @@ def missing_imports(
     """Return a warning for each import of `source` that fails in a job.
 
     Args:
-        file: File of the code; a script finds the modules beside it.
         line: The line of `file` that `source` begins with.
     """
     beside = None

@@ -48,7 +48,7 @@ class Project:
     @cached_property
     def _imports_training(self) -> bool:
         texts = (file.content for path, file in self.tree.files.items() if path.endswith(".py"))
-        return any(imports.imports_training(text) for text in texts)
+        return any(map(imports.imports_training, texts))
 
     def why_left_out(self, path: str) -> str:
         """Return that a file of the folder does not travel, and why; empty if the folder has no such file."""
@@ -154,12 +154,7 @@ def _no_folder(commit: Path, path: PurePosixPath) -> Problem:
 
 @dataclass(frozen=True)
 class ImportedFunction:
-    """A function of a module of a project.
-
-    Attributes:
-        folder: Folder of the project that its module is imported from.
-        path: Path of its module in the project.
-    """
+    """A function of a module of a project."""
 
     script: str
     folder: str

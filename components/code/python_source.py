@@ -10,12 +10,7 @@ TOO_DEEP = "is nested too deeply for Python"
 
 
 def parse(source: str | bytes, filename: str = "<unknown>") -> ast.Module:
-    """Return the syntax tree of a module.
-
-    Raises:
-        SyntaxError: It is not Python, or nested more deeply than Python's own parser can read.
-        ValueError: It contains a NUL.
-    """
+    """Return the syntax tree of a module. Raises SyntaxError, also for too deep nesting, and ValueError for a NUL."""
     try:
         return ast.parse(source, filename)
     except (MemoryError, RecursionError):

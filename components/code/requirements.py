@@ -56,7 +56,6 @@ def read_requirements(given: str | Path, project: Project | None) -> str:
     """Return the text of a file of requirements.
 
     Args:
-        given: Path of a file of requirements, a `uv.lock` or a `pyproject.toml`.
         project: The project that the path is relative to; None: it is relative to the program's current folder.
     """
     file = _requirements_file(given, project)
@@ -160,7 +159,7 @@ def _check_line(line: str, place: str, project: Project | None, *, quoted: bool 
 
 def required_path(line: str) -> str:
     """Return the relative path that a line of a file of requirements names; empty if it names none, or if a marker decides."""
-    written = _EDITABLE.sub("", _requirement(line))
+    written = _EDITABLE.sub("", re.split(r"(?:^|\s)#|\s--", line)[0].strip())
     if re.search(r"^[/~-]|[@;$:]", written) or not _FILE_OR_URL.search(written):
         return ""
     return written.partition("[")[0].strip()
@@ -173,11 +172,6 @@ def _is_in(tree: SourceTree, path: str) -> bool:
     """Return whether a path is a file or a folder of a project."""
     normal = posixpath.normpath(path)
     return normal == "." or normal in tree.files or any(file.startswith(f"{normal}/") for file in tree.files)
-
-
-def _requirement(line: str) -> str:
-    """Return a line of a file of requirements without its comment and the options of its requirement."""
-    return re.split(r"(?:^|\s)#|\s--", line)[0].strip()
 
 
 def _unreadable(line: str) -> str:
@@ -239,7 +233,7 @@ def source_warnings(given: str | Path, project: Project | None) -> tuple[Problem
         return tuple(_stale_lock(file))
     if file.name != "pyproject.toml":
         return ()
-    sources = {canonicalize_name(name) for name in section(_read_toml(file), "tool", "uv", "sources")}
+    sources = {*map(canonicalize_name, section(_read_toml(file), "tool", "uv", "sources"))}
     found = [name for name in _LOCKED.findall(_read_dependencies(file)) if canonicalize_name(name) in sources]
     if not found:
         return ()

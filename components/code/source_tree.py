@@ -69,7 +69,6 @@ class SourceTree:
     """The files of a project.
 
     Attributes:
-        files: Path below the project's folder -> file, sorted.
         withheld: Paths of files and folders that are left out because they may contain secrets.
         ignored: Paths of files and folders that are left out because of a `.gitignore`.
         links: Paths of links that are left out because the file that they lead to is.
@@ -168,7 +167,7 @@ def read_tree(
     if wrong:
         raise Invalid(*wrong)
     absent = sorted(walk.absent_submodules())
-    withheld, ignored, links = (sorted(each) for each in (walk.withheld, walk.ignored, walk.links))
+    withheld, ignored, links = map(sorted, (walk.withheld, walk.ignored, walk.links))
     found = [*files, *withheld, *ignored, *links]
     unmatched = [pattern for pattern in include if not _matches_any(pattern, found)]
     return SourceTree(files, withheld, ignored, links, absent, unmatched)

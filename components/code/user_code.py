@@ -53,11 +53,7 @@ ACROSS: Mapping[str, tuple[str, ...]] = {"mpi": MPIRUN, "deepspeed": MPIRUN, "ml
 
 
 def compile_trainer(trainer: Trainer | BuiltinTrainer, runtime: Mapping[str, Any], dataset: Any) -> Compiled:
-    """Return the document of a trainer, and the code that travels with the job.
-
-    Args:
-        runtime: Document of the runtime, whose framework selects the launcher.
-    """
+    """Return the document of a trainer, and the code that travels with the job."""
     if isinstance(trainer, BuiltinTrainer):
         return Compiled(trainer.train_job_field(dataset), problems=tuple(trainer.runtime_problems(runtime)))
     compiled = Compiled(trainer.document())
@@ -310,18 +306,9 @@ def files(
     """Return the data of the code ConfigMap.
 
     Args:
-        func_args: Arguments of the function, as JSON.
-        entry: File of the project that the launcher starts.
         path: Folders of the project that modules are imported from.
-        env: Names of the trainer's variables, which mpirun passes to other nodes.
         stored: Address of the project's archive and the limit of its bytes, if it is not in the ConfigMap.
         line: Line of the program's file in which the function begins.
-        checkpoints: Whether the job has a checkpoint policy.
-        reports: Whether its nodes report data and packages (`REPORT_FILE`).
-        logs: Whether the output of its containers is kept in the output volume.
-        training: Whether the code imports `pulumi_trainer.training`.
-        tool: Name of the tool whose program is started instead of the script.
-        modules: Name of a file beside the script -> its text.
         server: What generates in the generation server of the tool.
         secrets: Paths of what is secret in `func_args`, if these are in a Secret.
         rewards: For each function that the tool calls, what `_place` returns of it.

@@ -56,7 +56,7 @@ async def review_folder(plan: Plan, folders: Folders, jobsets: Sequence[Mapping[
     folder = "/".join(filter(None, [prefix.strip("/"), place])) + "/"
     where, is_new = f"s3://{bucket}/{folder}", known is None
     try:
-        if not all(env.get(name) for name in _KEYS):
+        if not all(map(env.get, _KEYS)):
             raise _failure("the plan does not know the credentials")
         there = _Bucket(bucket, env, tries=1, timeout=_BUCKET_SECONDS)
         owner = await asyncio.to_thread(_read_owner, there, folder)

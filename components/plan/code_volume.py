@@ -115,11 +115,7 @@ def _listed_files(names: Sequence[str]) -> str:
 
 
 def _too_large(tree: SourceTree, capacity: int, started: Sequence[str]) -> Problem:
-    """Return the problem of a project that a ConfigMap cannot hold, with large files that could stay behind: none with code.
-
-    Args:
-        started: The script that the job starts, with its arguments.
-    """
+    """Return the problem of a project that a ConfigMap cannot hold, with large files that could stay behind: none with code."""
     why = f"has {len(tree.archive):,} bytes when compressed, and a ConfigMap holds {capacity:,} beside the code"
     sizes = {path: len(file.content) for path, file in tree.files.items() if not path.endswith(".py")}
     large = [path for path, size in sizes.items() if size > capacity / 100 and path not in started]

@@ -23,12 +23,7 @@ COMMAND = [PYTHON, f"{code.CODE_PATH}/{SCRIPT}"]
 
 @dataclass(frozen=True)
 class DatasetConfigMap:
-    """The ConfigMap that carries the files of a dataset.
-
-    Attributes:
-        digests: Path below the volume -> sha256.
-        contents: Path below the volume -> content.
-    """
+    """The ConfigMap that carries the files of a dataset."""
 
     digests: Mapping[str, str] = field(default_factory=dict)
     contents: Mapping[str, bytes] = field(default_factory=dict, repr=False)

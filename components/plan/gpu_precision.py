@@ -66,7 +66,7 @@ def _of_pod(spec: Document) -> str:
     if found:
         return found
     required = section(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
-    return _of_all(_of_term(term) for term in mappings(required.get("nodeSelectorTerms")))
+    return _of_all(map(_of_term, mappings(required.get("nodeSelectorTerms"))))
 
 
 def _of_term(term: Document) -> str:

@@ -45,13 +45,7 @@ class PlacedJob:
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """What a step of a plan adds to it.
-
-    Attributes:
-        claims: Token of an unknown leaf in the objects -> volume with that name.
-        needs: Resources that must exist before the job.
-        problems: Reasons not to submit the job.
-    """
+    """What a step of a plan adds to it. claims: Token of an unknown leaf in the objects -> volume with that name."""
 
     objects: Objects = field(default_factory=dict)
     claims: Mapping[str, Claim] = field(default_factory=dict)
@@ -63,11 +57,7 @@ class StepResult:
 
 @dataclass(frozen=True, kw_only=True)
 class RenderedJob(StepResult):
-    """The rendered objects of a job.
-
-    Attributes:
-        made: The objects; in mode trainer the controller creates them.
-    """
+    """The rendered objects of a job. made: The objects; in mode trainer the controller creates them."""
 
     made: Objects = field(default_factory=dict)
 

@@ -34,7 +34,7 @@ from pulumi_trainer.provider.jobs.lineage import ASSIGNED, FORKED, RUN_ID_ENV
 from pulumi_trainer.provider.jobs.nodes import nodes_of
 from pulumi_trainer.provider.jobs.submission import secret_name
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, section, section_if_given
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
 from pulumi_trainer.provider.pod import code as paths
@@ -65,13 +65,8 @@ class Folders:
 
     Attributes:
         claims: Kind of folder -> name of the claim.
-        writable: Kinds of folders that the job may write to.
         checkpoint: How the job saves checkpoints; None if it has no policy.
         s3_folder: Folder of the job's checkpoints below their address in S3; None if they are in the volume for output.
-        owner: Owner mark of the stack, for the folder in S3.
-        adopt: Whether the job may take over a folder in S3 that belongs to another stack.
-        fork: The checkpoint that the job starts from; None for none.
-        logs: Whether the output of the containers is kept in the volume for output.
     """
 
     claims: Mapping[str, Any]
@@ -97,7 +92,6 @@ def mount_volumes(
     """Return the TrainJob with mounts and environment variables, and the code's objects.
 
     Args:
-        cluster: Whether the project travels in a ConfigMap.
         keeps_grace: Whether `terminationGracePeriodSeconds` of a patch reaches the Pods. Kueue reads TrainJobs with the types of
             Trainer 2.2.1 (https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/go.mod), which lack the field: it drops it when
             it admits the job, and Trainer's controller then fails to update the JobSet that it has made with it.
@@ -408,10 +402,7 @@ def _replicated_job(runtime: Mapping[str, Any], step: str) -> ReplicatedJob:
 
 
 def _mpi_policy(runtime: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    policy = (runtime.get("spec", {}).get("mlPolicy") or {}).get("mpi")
-    if isinstance(policy, Mapping):
-        return policy
-    return None
+    return section_if_given(section(runtime, "spec", "mlPolicy"), "mpi")
 
 
 def _job(

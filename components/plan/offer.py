@@ -28,9 +28,6 @@ class Offer:
     """The releases of a channel.
 
     Attributes:
-        documents: Release -> document, for the current release and others.
-        deprecated: Release -> deprecation message.
-        withdrawn: Release -> why nobody should use it any more.
         before: Release of the jobs that a roll-out has not reached; empty: all have `release`.
         moved: Namespaces, and jobs as NAMESPACE/NAME, that it has reached.
     """

@@ -57,9 +57,6 @@ async def resolve(document: Any, secret_name: str, result: Resolved | None = Non
 
     A secret Output is allowed as the value of an environment variable, or for all variables of a container, which then refer to
     keys of the Secret `secret_name`; anywhere else it is a problem.
-
-    Args:
-        result: An earlier result to extend; default: a new one.
     """
     result = result or Resolved(document)
     result.document = document

@@ -26,12 +26,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def find_terms(
     chosen: Sequence[str], queue: Any, namespace: Any, queues: Queues
 ) -> tuple[list[dict[str, Any]], list[Problem]]:
-    """Return the node selector terms that match the nodes of flavors and of no other flavor of the queue, and problems.
-
-    Args:
-        chosen: Names of flavors, with or without the digest that `GpuQueues` appends.
-        queue: LocalQueue of the job; may be empty or unknown.
-    """
+    """Return the node selector terms that match the nodes of flavors and of no other flavor of the queue, and problems."""
     if not queue:
         return [], [
             Problem("flavors", "requires queue=, whose flavors they are", "name the queue, or leave flavors out")
@@ -53,7 +48,7 @@ def find_terms(
         if name in full:
             wanted.append(full[name])
             continue
-        kinds = [without_digest(each) for each in labels]
+        kinds = [*map(without_digest, labels)]
         hint = did_you_mean(name, kinds, f"available: {', '.join(kinds)}")
         found.append(Problem(f"flavors[{i}]", f"queue {queue} has no flavor {name!r}", hint))
     terms = list[dict[str, Any]]()

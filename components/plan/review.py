@@ -23,11 +23,7 @@ from pulumi_trainer.provider.trainer.pipeline import Mode, Release
 
 
 def refusals(document: dict[str, Any], release: Release, lookup: Lookup | None = None) -> list[Problem]:
-    """Return the problems of a runtime or a TrainJob, by path.
-
-    Args:
-        lookup: Returns other objects of the cluster, such as the runtime of a TrainJob; None if no other object is known.
-    """
+    """Return the problems of a runtime or a TrainJob, by path."""
     verdict = review(document, release, lookup=lookup)
     return [*unknown_field_problems(document, release, verdict.unknown), *verdict.problems()]
 
@@ -71,9 +67,6 @@ def queue_refusals(job: dict[str, Any], jobset: dict[str, Any]) -> list[Problem]
     """Return the problems that Kueue's webhooks report, if the job has a queue.
 
     The arguments are already checked (`queue_labels`), except their effect with a runtime and its patches.
-
-    Args:
-        job: The TrainJob, whose labels are the JobSet's as well.
     """
     return [p for p in queued_problems(job, jobset) if not p.where.startswith("metadata.labels")]
 

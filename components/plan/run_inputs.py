@@ -28,13 +28,7 @@ def describe_inputs(
     code: Mapping[str, Any], trainer: Mapping[str, Any], arguments: Any, runtime: Mapping[str, Any],
     data: Mapping[str, Mapping[str, str]], objects: Mapping[str, Any], revision: str = "", script_name: str = "",
 ) -> dict[str, str]:  # fmt: skip
-    """Return name -> text for each input of a run that is known.
-
-    Args:
-        code: The code that travels with the job; empty if the image has it.
-        script_name: Name of its script, as `Compiled` has it.
-        revision: Revision and commit of a project from git; default: it is not from git.
-    """
+    """Return name -> text for each input of a run that is known."""
     if code.get("func_args") is None:
         arguments = trainer.get("args")
     found = {
@@ -56,11 +50,7 @@ def describe_inputs(
 def describe_nodes(
     nodes: Any, trainer: Mapping[str, Any], server: Mapping[str, Any], secret_name: str
 ) -> dict[str, str]:
-    """Return name -> text for what the job declares of its nodes and of its generation server, without secret values.
-
-    Args:
-        secret_name: Name of the Secret with the job's own secret values.
-    """
+    """Return name -> text for what the job declares of its nodes and of its generation server, without secret values."""
     generation = {"environment": _describe_environment(server, secret_name), "resources": _describe_resources(server)}
     return _known_texts({
         NODES: nodes,

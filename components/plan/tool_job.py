@@ -102,7 +102,7 @@ def describe_batch(config: Any, jobsets: Iterable[Document]) -> str:
         The factors; empty if `max_steps` decides, or if they are not known.
     """
     given = as_mapping(config)
-    factors = [given.get(name) for name in ("max_steps", "per_device_train_batch_size", "gradient_accumulation_steps")]
+    factors = [*map(given.get, ("max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"))]
     processes = next(filter(None, map(_processes, jobsets)), 0)
     if not processes or any(each is not None and type(each) is not int for each in factors) or (factors[0] or 0) > 0:
         return ""

@@ -108,7 +108,7 @@ class TrainJobArgs(ComponentArgs):
 
         def __init__(self, *unnamed: Any, **named: Any) -> None:
             super().__init__(*unnamed, **named)
-            self.misnamed = [_with_required_hint(problem) for problem in self.misnamed]
+            self.misnamed = [*map(_with_required_hint, self.misnamed)]
 
     def check(self) -> list[Problem]:
         found = super().check()

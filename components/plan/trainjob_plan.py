@@ -353,7 +353,7 @@ async def _other_problems(args: TrainJobArgs, found: Sequence[Problem]) -> list[
         *_document_problems(accepted, train_job, configured_release()),
         *runtime_ref.catalogue_problems(accepted.runtime),
     ]
-    refused = {_field(p) for p in found}
+    refused = {*map(_field, found)}
     return [p for p in others if _field(p) not in refused]
 
 

@@ -116,11 +116,7 @@ class Claim:
     def review(
         self, target: Mapping[str, Any], namespace: Any, job: str, owner: str, *, adopt: bool
     ) -> tuple[list[Problem], list[Problem]]:
-        """Return the cluster's problems and warnings for the claim.
-
-        Args:
-            adopt: Whether the job may belong to another owner.
-        """
+        """Return the cluster's problems and warnings for the claim."""
         if not self.spec or not isinstance(namespace, str) or first_unknown(dict(self.spec)):
             return [], []
         return queries.review_volume(target, namespace, self.name, self.spec, job, owner, adopt=adopt)
@@ -160,13 +156,7 @@ class Claim:
 
 
 class FetchedData:
-    """A dataset or a model of the program that jobs mount.
-
-    Attributes:
-        volume: Name of its claim, once all of the data is in it.
-        claim: Spec of the claim in a target, once it is known.
-        writable: Whether jobs may change the data.
-    """
+    """A dataset or a model of the program that jobs mount. volume: Name of its claim, once all of the data is in it."""
 
     label: str
     where: str

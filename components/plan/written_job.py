@@ -34,8 +34,6 @@ class WrittenJob:
         fields: `trainer` and `initializer` as documents, `code` that travels with the job, `spec` with other fields of the
             TrainJob, `metadata`, and annotations of `topology`.
         mounts: Kind of folder -> name of the claim with its fetched data.
-        runtime: Document of the runtime that the job is made from.
-        compiled: The trainer with its code, before its Outputs were known.
         resolved: Unknown and secret values of all of it.
         tool: The trainer of a fine-tuning tool, with fields that are known by now; None for another trainer.
     """
@@ -99,11 +97,7 @@ class WrittenJob:
 
 
 async def read_written(args: TrainJobArgs, runtime: dict[str, Any], secret_name: str) -> WrittenJob:
-    """Return what the user wrote, for a job of a runtime.
-
-    Args:
-        args: Arguments without problems of their own.
-    """
+    """Return what the user wrote, for a job of a runtime."""
     labels = queue_labels.labels(args.labels, queue_arguments(args))
     metadata = {}
     for name, value in (("labels", labels), ("annotations", args.annotations)):

@@ -26,15 +26,7 @@ TOTAL = "this plan starts"
 
 @dataclass(frozen=True)
 class Started:
-    """A new run of a job with GPUs.
-
-    Args:
-        job: Its namespace/name.
-        place: Equal for runs in the same cluster.
-        queue: Its LocalQueue; empty if it has none.
-        budget: Budget of the queue's team; None if it has none.
-        prices: Prices by flavor.
-    """
+    """A new run of a job with GPUs. place: Equal for runs in the same cluster."""
 
     job: str
     cost: Cost
@@ -85,11 +77,7 @@ async def judge_budgets(started: Sequence[Started]) -> tuple[list[str], list[War
 
 
 async def judge_names(started: Sequence[Started], documents: Sequence[Document]) -> list[Warning]:
-    """Return warnings on prices and budgets of the configuration for flavors and queues that do not exist.
-
-    Args:
-        documents: Kueue's objects of the program.
-    """
+    """Return warnings on prices and budgets of the configuration for flavors and queues that do not exist."""
     prices, budgets = amounts.configured("prices"), amounts.configured("budget")
     known: dict[str, set[str]] = {
         kind: {name_of(each) for each in documents if each.get("kind") == kind} for kind in KINDS

@@ -63,8 +63,6 @@ async def review_edits(
     """Return what was changed by hand, and why an update is refused; warn of changes that are reverted, or stay.
 
     Args:
-        live: The object, which belongs to this stack.
-        wanted: The object that the program describes.
         drift: What the program asks for; None: `refuse` if jobs are affected, else `restore`.
         list_jobs: Returns the running and waiting jobs that are affected.
     """

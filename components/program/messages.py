@@ -12,11 +12,7 @@ from pulumi_trainer.provider.kubernetes.terminal import message, safe_line
 
 
 def warn(text: object, row: pulumi.Resource | None = None) -> None:
-    """Log a warning.
-
-    Args:
-        row: The resource that the engine shows it with; None for the stack.
-    """
+    """Log a warning. row: The resource that the engine shows it with; None for the stack."""
     pulumi.log.warn(message(str(text)), row)
 
 

@@ -37,7 +37,6 @@ class ObjectOwner:
     """The running program's stack as the owner of objects.
 
     Attributes:
-        mark: The mark with the random part; empty if the stack has none yet.
         recorded: Objects in the stack's state, as the server returned them.
     """
 

@@ -27,7 +27,6 @@ async def find_queues(
     limits of its namespace, the nodes, for a job with a queue the queues, and the devices that it claims.
 
     Args:
-        documents: The documents of the program, by the resources that have them.
         target: Connection settings of the job's cluster; a target on this machine has no queues.
     """
     if not isinstance(namespace, str):

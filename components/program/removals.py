@@ -33,11 +33,7 @@ Resources = Sequence[tuple[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Planned:
-    """A job of the program.
-
-    Attributes:
-        channel: Channel that the job takes releases from; empty: none.
-    """
+    """A job of the program. channel: Channel that the job takes releases from; empty: none."""
 
     digest: Any
     channel: str

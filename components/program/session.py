@@ -88,16 +88,9 @@ class Program:
         has_network_policies: Whether the program makes NetworkPolicies, which may admit what those of a cluster do not.
         hardening: Cluster and namespace -> why its jobs are hardened; empty if its component does not want that.
         unmade_queues: Clusters of queues that are checked and not created, as the stack's target is Local.
-        clusters: The `target` inputs of the clusters of its jobs and queues.
         jobsets: The JobSets of the program, by the subdomain of their Pods.
-        jobs: The program's jobs, by namespace/name.
-        queue_of: Name of a job -> its queue, as the program declares it.
         made: Kind, name and parent of a component -> file and line.
         fingerprints: Fingerprints of the files that jobs read, by URI and patterns.
-        registered: Resources of the program's jobs and volumes.
-        failures: What the program has waited for in vain.
-        contenders: The new runs of a preview, in the order in which Kueue gets them.
-        started: The new runs of a preview with GPUs.
         gpus_of_jobs: Cluster and namespace -> job -> its GPUs, of the jobs that are planned so far.
     """
 
@@ -179,9 +172,6 @@ class Program:
 
     def register(self, kind: str, name: str, parent: pulumi.Resource | None) -> None:
         """Register a component of the program.
-
-        Args:
-            parent: Its parent; None for none. Components of two parents may have one name.
 
         Raises:
             RunError: Another component has the name; Pulumi's own error would contain only the URN.
@@ -532,12 +522,7 @@ def _names(connection: Mapping[str, Any]) -> Iterator[str]:
 
 
 def target_input(connection: Mapping[str, Any], target: dynamic.TargetResource) -> dict[str, Any]:
-    """Return the `target` input for resources of a target, which belong to its cluster and no other.
-
-    Args:
-        connection: Connection settings of the target, as `targets.py` makes them from arguments and configuration.
-        target: The resource of the target, which has the identity of its cluster and the label of its stack.
-    """
+    """Return the `target` input for resources of a target, which belong to its cluster and no other."""
     made = {**of_job(connection)}
     if connection["kind"] == "kubernetes":
         made["cluster"] = target.cluster

@@ -91,7 +91,6 @@ class Watched:
 
     Attributes:
         row: Resource that shows the job's progress.
-        stack: Label of the program's jobs in a cluster.
         log_step: Step whose rank 0 prints its log here; empty if the log is not shown.
     """
 

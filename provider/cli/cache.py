@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.cli.formats import aligned, print_data, shortened
+from pulumi_trainer.provider.cli.formats import print_data, shortened
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes
-from pulumi_trainer.provider.kubernetes.values.wording import duration, plural
+from pulumi_trainer.provider.kubernetes.values.wording import aligned, duration, plural
 from pulumi_trainer.provider.targets.local import environments
 from pulumi_trainer.provider.targets.local.paths import remove_tree
 from pulumi_trainer.provider.trainer.catalog import git

@@ -29,12 +29,7 @@ _HELM = re.compile(
 
 
 def convert(files: list[str], folder: Path, *, force: bool) -> int:
-    """Write a project from documents in files, print the comparison, and return the exit code.
-
-    Args:
-        folder: Folder of the project, which may exist.
-        force: Whether to replace files of the project that exist.
-    """
+    """Write a project from documents in files, print the comparison, and return the exit code."""
     try:
         read = [(str(each), each.content) for each in _read(files)]
         answer = run_converter({"documents": read, "name": project_name(folder)})

@@ -9,6 +9,7 @@ from typing import Any
 
 from pulumi_trainer.provider.cli import documents
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import Document
 from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label, dns_1123_subdomain
 from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import (
     IDENTITY,
@@ -21,7 +22,6 @@ from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import (
     usage_permissions,
 )
 
-Document = dict[str, Any]
 PORT = 9400
 _RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 _CONTAINER = {
@@ -84,10 +84,7 @@ def print_doctor(namespace: str, image: str, stack: str, backend: str, secret: s
     """Print a CronJob that runs `doctor` for a stack each hour; its Job fails if something differs.
 
     Args:
-        stack: Full name of the stack: organization, project and stack.
-        backend: URL of the backend that has its state.
         secret: Secret whose keys are the variables with the credentials of the backend.
-        monitored: With an alert of the Prometheus Operator, for the metrics of kube-state-metrics.
     """
     wrong = [Problem("--secret", f"{secret!r}: {why}") for why in dns_1123_subdomain(secret)]
     if not _STACK.fullmatch(stack):

@@ -34,12 +34,7 @@ _SMALLEST_PART = 8 * 2**20
 
 @contextmanager
 def open_destination(given: str, source: str, *, overwrite: bool) -> Iterator[Destination]:
-    """Provide the destination of a copy.
-
-    Args:
-        given: Folder, or s3://BUCKET[/PREFIX].
-        source: The folder that is copied; empty if it is not on this machine.
-    """
+    """Provide the destination of a copy. source: The folder that is copied; empty if it is not on this machine."""
     if "://" not in given:
         with _Folder.opened(Path(given), source, overwrite) as folder:
             yield folder

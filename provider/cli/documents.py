@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import yaml
-from pulumi_trainer.provider.cli.formats import aligned, dumper
+from pulumi_trainer.provider.cli.formats import dumper
 from pulumi_trainer.provider.kubernetes.container_table import ContainerRow, container_table
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, with_hint
 from pulumi_trainer.provider.kubernetes.terminal import escaped, message, plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kubernetes.values.documents import Document, documents
-from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
+from pulumi_trainer.provider.kubernetes.values.wording import aligned, did_you_mean
 from pulumi_trainer.provider.kueue.scheduling.durations import Expectations
 from pulumi_trainer.provider.machine.atomic_files import replace_file
 from pulumi_trainer.provider.service.reach import Where
@@ -73,7 +73,6 @@ def validate(
 
     Args:
         where: A cluster whose queues, Workloads and nodes count beside the documents; None for none.
-        policy: A file of rules that jobs have to keep; empty for none.
     """
     verdicts = Verdicts()
     cluster = _cluster(mode, release, taken, explain=True)
@@ -104,9 +103,6 @@ def render(
     """Print the objects of all TrainJobs as YAML, in the order to apply them, or the last result as JSON.
 
     YAML is printed only if all documents are admitted; problems and warnings go to stderr. Returns the exit code.
-
-    Args:
-        summary: Whether to print the containers of all JobSets instead of the objects, as a table or as JSON.
     """
     verdicts, jobsets = Verdicts(), list[dict[str, Any]]()
     cluster = _cluster(mode, release, taken, explain=True)
@@ -182,7 +178,7 @@ def print_summary(objects: list[dict[str, Any]], output: str, known: Queues | No
         cells = [titles]
         for row in rows:
             cells.append([str(row[column]) for column in columns])
-        print_lines(plain(line) for line in aligned(cells))
+        print_lines(map(plain, aligned(cells)))
 
 
 def _jobsets(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

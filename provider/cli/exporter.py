@@ -48,11 +48,7 @@ METRICS: dict[str, tuple[str, Sequence[str]]] = {
 
 
 def exporter(where: Where, *, port: int, address: str) -> None:
-    """Serve metrics until the process is ended.
-
-    Args:
-        where: The options of the command; in a project, the cluster is that of the stack.
-    """
+    """Serve metrics until the process is ended."""
     try:
         import prometheus_client
     except ImportError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -39,16 +38,6 @@ def shortened(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     return f"{text[:most].rstrip()}..."
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows of a table as lines, in which each cell is as wide as its column."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append("  ".join(cells).rstrip())
-    return lines
 
 
 def print_data(data: Any, output: str) -> None:

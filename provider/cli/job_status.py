@@ -45,7 +45,7 @@ def status(job: str | None, where: Where, *, output: str) -> None:
         report_no_jobs(job, where)
         return
     head, rows = _table(found, namespaces=where.everywhere)
-    awaited = [_awaited(each) for each in found]
+    awaited = [*map(_awaited, found)]
     if any(awaited) and _add_reasons(head, rows, awaited):
         awaited = []
     print_table(head, rows)

@@ -60,11 +60,7 @@ def _prepare_streams() -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    """Run a command, and return its exit code.
-
-    Raises:
-        SystemExit: For --help, and for invalid arguments.
-    """
+    """Run a command, and return its exit code. Raises SystemExit for --help, and for invalid arguments."""
     name, group, rest = "", "", list(words)
     while not name or name in GROUPS:
         group = name

@@ -26,14 +26,14 @@ _OWN_REQUIREMENT = re.compile(r"^pulumi-trainer(?:\[(\w+)\])?$", re.MULTILINE)
 
 
 def init(directory: Path, template: str) -> None:
-    """Write a new project and print what to do next.
-
-    Args:
-        directory: Folder of the project, which is named after it. The folder may exist.
-    """
+    """Write a new project and print what to do next."""
     if template not in TEMPLATES:
         raise Invalid(Problem("--template", f"unknown template {template!r}", f"available: {', '.join(TEMPLATES)}"))
-    contents = _read_template(template)
+    folder = _FOLDER / TEMPLATES[template]
+    paths = sorted(
+        path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"
+    )  # which installers write
+    contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
     existing = [name for name in contents if _is_taken(directory, name)]
     if existing:
         why = f"already has {', '.join(existing)}; no file was written"
@@ -48,13 +48,6 @@ def init(directory: Path, template: str) -> None:
         raise Invalid(Problem(str(error.filename), f"cannot be written: {error.strerror}")) from None
     print_line(f"Created {directory} with {', '.join(contents)}")
     print_line(f"Next: cd {shlex.quote(str(directory))}, and follow README.md")
-
-
-def _read_template(template: str) -> dict[str, bytes]:
-    """Return the files of a template by their paths, without the bytecode that installers write."""
-    folder = _FOLDER / TEMPLATES[template]
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
 def project_name(directory: Path) -> str:

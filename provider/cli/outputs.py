@@ -27,12 +27,7 @@ from pulumi_trainer.provider.service.runs import read_runs_of
 
 @dataclass(frozen=True)
 class Copying:
-    """Options of a copy.
-
-    Args:
-        destination: Folder, or s3://BUCKET[/PREFIX].
-        image: Image with python3, for an output in a cluster; empty for that of the job.
-    """
+    """Options of a copy. image: Image with python3, for an output in a cluster; empty for that of the job."""
 
     destination: str
     overwrite: bool = False
@@ -43,7 +38,6 @@ def outputs(job: str | None, where: Where, *, output: str, copying: Copying | No
     """Print the outputs of jobs, or copy that of one job.
 
     Args:
-        copying: The options of a copy; None to print.
         run: Id of the run whose output is meant; empty for the result of the job.
     """
     if copying is not None and job is None:
@@ -76,7 +70,7 @@ def outputs(job: str | None, where: Where, *, output: str, copying: Copying | No
         print_line(_nothing(states, job))
     else:
         head = ["job", "phase", "where", "size", "files", "age", "written", "when the job is deleted"]
-        rows = [_row(each) for each in found]
+        rows = [*map(_row, found)]
         if where.everywhere:
             head.insert(0, "namespace")
             for each, row in zip(found, rows, strict=True):

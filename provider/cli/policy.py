@@ -58,12 +58,7 @@ _REQUIREMENTS = "pulumi-policy==1.21.0\n"
 
 
 def print_policies(file: str | None, name: str, namespaces: list[str], *, users: bool = False) -> None:
-    """Print the ValidatingAdmissionPolicies of a file of rules, and which rules no server can judge.
-
-    Args:
-        file: File of rules; None for none.
-        users: Whether to print the policy that names the user of each job too; default: no.
-    """
+    """Print the ValidatingAdmissionPolicies of a file of rules, and which rules no server can judge."""
     wrong = list[Problem]()
     for option, given in (("--name", name), *(("--namespace", each) for each in namespaces)):
         for why in dns_1123_label(given):

@@ -47,7 +47,6 @@ class Shown:
     Args:
         queue: Name of a LocalQueue, such as that of a team, or of a ClusterQueue; empty for all.
         cohort: Name of a cohort, whose queues are shown with those of the cohorts below it; empty for all.
-        idle: Whether to print queues that no job uses or waits in, too.
     """
 
     queue: str = ""
@@ -100,11 +99,7 @@ def _idle_counts(listed: Occupancy, busy: Occupancy) -> str:
 
 
 def queues(where: Where, *, output: str, shown: Shown = Shown(), watch: bool = False) -> None:
-    """Print the queues of a namespace or of the cluster; in a project, those of the stack's cluster.
-
-    Args:
-        watch: Whether to print them again every few seconds, until the user interrupts it.
-    """
+    """Print the queues of a namespace or of the cluster; in a project, those of the stack's cluster."""
     where = in_cluster_of_stack(where)
     client, namespace = open_cluster(where)
     if not watch:

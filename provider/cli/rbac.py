@@ -93,7 +93,7 @@ def explain_roles(roles: Sequence[Role]) -> None:
             rows.append((verbs, what, scope, why))
         print_table(["may", "on", "scope", "for"], rows)
         print_line()
-    if any(_creates_jobs(role) for role in roles):
+    if any(map(_creates_jobs, roles)):
         print_lines(_IMPLIED.split("\n"))
 
 

@@ -258,12 +258,7 @@ class Preview:
 
 
 def report(file: Path, fail_on: Collection[str]) -> int:
-    """Print the report of a preview, and return the exit code.
-
-    Args:
-        file: Output of `pulumi preview --json`; - for stdin.
-        fail_on: Names of `Preview.found` for which the exit code is 1.
-    """
+    """Print the report of a preview, and return the exit code."""
     try:
         preview = _read(file)
     except Invalid as error:
@@ -277,11 +272,7 @@ def report(file: Path, fail_on: Collection[str]) -> int:
 
 
 def _read(file: Path) -> Preview:
-    """Return the preview in a file.
-
-    Raises:
-        Invalid: It is not the output of `pulumi preview --json`.
-    """
+    """Return the preview in a file. Raises Invalid if it is not the output of `pulumi preview --json`."""
     shown = "stdin" if str(file) == "-" else str(file)
     hint = "write it with `pulumi preview --json > preview.json`"
     try:

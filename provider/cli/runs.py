@@ -6,14 +6,14 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from pulumi_trainer.provider.cli.formats import aligned, print_data, report_no_jobs, shortened
+from pulumi_trainer.provider.cli.formats import print_data, report_no_jobs, shortened
 from pulumi_trainer.provider.jobs.lineage import find_run
 from pulumi_trainer.provider.jobs.metrics import Metric, in_order, is_lower_better, number_of
 from pulumi_trainer.provider.jobs.observed_inputs import DATA
 from pulumi_trainer.provider.jobs.runs import NODES, Run
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
-from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, plural
+from pulumi_trainer.provider.kubernetes.values.wording import aligned, did_you_mean, plural
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 from pulumi_trainer.provider.lifecycle.source_changes import Changes, compare_archives
 from pulumi_trainer.provider.service.jobs import check_single, chosen_jobs

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pulumi_trainer.provider.cli.formats import aligned, print_data
+from pulumi_trainer.provider.cli.formats import print_data
 from pulumi_trainer.provider.cli.releases import release_of, valid_runtime
 from pulumi_trainer.provider.cli.report import LONGEST_NAME, code
 from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_lines
 from pulumi_trainer.provider.kubernetes.values.accessors import name_of
-from pulumi_trainer.provider.kubernetes.values.wording import plural
+from pulumi_trainer.provider.kubernetes.values.wording import aligned, plural
 from pulumi_trainer.provider.lifecycle.impact import NEXT_RUN, REPLACED_OR_NEXT_RUN, Impact, effect_lines, find_impacts
 from pulumi_trainer.provider.service.jobs import in_cluster_of_stack, of_stack, open_cluster
 from pulumi_trainer.provider.service.reach import Where
@@ -24,12 +24,7 @@ _HEAD = ("job", "stack", "queue", "GPUs", "runs now")
 
 
 def impact(one: str, other: str, where: Where, folder: str, output: str, trainer: Release) -> None:
-    """Print what the step from one release to another does to each job that uses the first one.
-
-    Args:
-        folder: Folder of the catalogue; empty for the built-in one.
-        output: table, markdown, json or yaml.
-    """
+    """Print what the step from one release to another does to each job that uses the first one."""
     catalog = RuntimeCatalog.from_dir(folder) if folder else BUILT_IN
     before, after = valid_runtime(one, catalog, trainer), valid_runtime(other, catalog, trainer)
     jobs, interrupts = _consumers(where, name_of(before))

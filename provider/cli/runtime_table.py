@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulumi_trainer.provider.cli.formats import aligned, print_data
+from pulumi_trainer.provider.cli.formats import print_data
 from pulumi_trainer.provider.jobs.usage import is_gpu
 from pulumi_trainer.provider.kubernetes.terminal import print_lines
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section, text
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
+from pulumi_trainer.provider.kubernetes.values.wording import aligned
 from pulumi_trainer.provider.kubernetes.views import replicated_jobs
 from pulumi_trainer.provider.trainer.catalog.catalog import BUILT_IN, RuntimeCatalog
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK

@@ -104,7 +104,6 @@ class Script:
         """Return the program of a job that runs the script.
 
         Args:
-            folder: Path of `folder` in the program.
             target: Argument `target` of the TrainJob; empty for that of the configuration.
         """
         code: dict[str, object] = {

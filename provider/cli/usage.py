@@ -57,13 +57,7 @@ def read_window(month: str, since: float) -> tuple[float, float]:
 
 
 def usage(places: Sequence[Where], *, window: tuple[float, float], by: By, output: str) -> None:
-    """Print the usage of the jobs of a stack, a namespace, or one or more clusters.
-
-    Args:
-        places: The stack, or the clusters.
-        window: Its begin and its end, in seconds since the epoch.
-        output: table, csv, json or yaml.
-    """
+    """Print the usage of the jobs of a stack, a namespace, or one or more clusters."""
     found = _read(places)
     rows, total = summarize(found.runs, by, *window, found.teams, found.deleted)
     if output in ("json", "yaml"):
@@ -82,11 +76,7 @@ def usage(places: Sequence[Where], *, window: tuple[float, float], by: By, outpu
 
 
 def budgets(where: Where, *, output: str) -> None:
-    """Print what each team with a budget has used of it in this calendar month.
-
-    Args:
-        output: table, csv, json or yaml.
-    """
+    """Print what each team with a budget has used of it in this calendar month. output: table, csv, json or yaml."""
     now = time.time()
     begin, _ = month_window(month_of(now))
     found = _read([where], whole=True)

@@ -6,8 +6,9 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-from pulumi_trainer.provider.cli.formats import aligned, print_data
+from pulumi_trainer.provider.cli.formats import print_data
 from pulumi_trainer.provider.kubernetes.terminal import print_lines
+from pulumi_trainer.provider.kubernetes.values.wording import aligned
 from pulumi_trainer.provider.trainer.upstream import UPSTREAM
 
 _HEAD = ("PRODUCT", "FOLLOWED", "RUN AGAINST", "LEAST")
@@ -28,7 +29,7 @@ def show(output: str) -> None:
 
 def read_versions() -> dict[str, Any]:
     """Return a `VersionResult`."""
-    products = [asdict(product) for product in UPSTREAM.values()]
+    products = [*map(asdict, UPSTREAM.values())]
     for product in products:
         product["needed"] = product["needed"].replace("`", "")
         product["differences"] = list(product["differences"])

@@ -21,7 +21,6 @@ class ContainerRow(TypedDict):
     """One container of a replicated job.
 
     Attributes:
-        pods: Pods of the step that run at the same time.
         command: Command and arguments as a shell reads them, at most 200 characters; empty for those of the image.
         resources: Limit of each resource, or its request if it has no limit, or both as REQUEST..LIMIT if they differ; then the
             claims of devices.

@@ -26,7 +26,6 @@ class DeviceRequest:
         classes: Names of its DeviceClasses: one, or those of all alternatives (`firstAvailable`).
         count: Number of devices; None if it depends on what the scheduler finds.
         is_gpu: Whether the devices are GPUs or parts of one; None if it depends on what the scheduler finds.
-        has_alternatives: Whether the scheduler takes the first alternative that is available.
         admin: Whether it gives access to devices that others use, as for monitoring.
     """
 
@@ -48,7 +47,6 @@ class DeviceClaim:
 
     Args:
         kind: `ResourceClaimTemplate` for a claim of each Pod, `ResourceClaim` for one that all Pods share.
-        source: Name of this object.
         requests: Its requests; None if the object is not known.
     """
 

@@ -55,7 +55,6 @@ def find_edits(
 
     Args:
         applied: The object as the server returned it when this stack applied it.
-        live: The object as it is now, with its managedFields.
         wanted: The object that the program describes. A field that is already as it should be is not returned.
         kept: Fields that this stack has applied as others had changed them.
     """

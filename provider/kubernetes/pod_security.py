@@ -76,11 +76,7 @@ def harden(spec: Document) -> Document:
 
 
 def runs_as_image_user(spec: Document, container: Container) -> bool:
-    """Return whether a container runs as the user of its image, and nothing says that this is not root.
-
-    Args:
-        spec: Spec of the Pod, whose securityContext counts where the container's sets nothing.
-    """
+    """Return whether a container runs as the user of its image, and nothing says that this is not root."""
     for field, by_image in (("runAsUser", None), ("runAsNonRoot", False)):
         value = _effective(spec, container, field)
         if value not in (None, by_image):
@@ -121,7 +117,6 @@ def words_of_namespace(spec: Document, namespace: Document | None, mode: str = "
     """Return the words with which Pod Security of a namespace refuses a Pod, or warns of it; empty if it does not.
 
     Args:
-        namespace: The Namespace; None if it is not known.
         mode: The label with the level: enforce or warn.
     """
     labels = section(namespace, "metadata", "labels")

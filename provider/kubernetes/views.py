@@ -17,13 +17,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import Document, items,
 
 @dataclass(frozen=True)
 class Container:
-    """A container of a Pod.
-
-    Args:
-        document: The container.
-        at: Path of the container in the document.
-        is_init: Whether it is one of `initContainers`.
-    """
+    """A container of a Pod. is_init: Whether it is one of `initContainers`."""
 
     document: Document
     at: str
@@ -88,13 +82,7 @@ class Pod:
 
 @dataclass(frozen=True)
 class ReplicatedJob:
-    """A replicated job of a JobSet, of a runtime's template, or of a patch.
-
-    Args:
-        document: The replicated job.
-        place: Index in the list of replicated jobs.
-        at: Path of the replicated job in the document.
-    """
+    """A replicated job of a JobSet, of a runtime's template, or of a patch."""
 
     document: Document
     place: int = 0

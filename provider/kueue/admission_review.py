@@ -12,19 +12,8 @@ from pulumi_trainer.provider.kueue.crd_schemas import kinds
 
 
 def review(document: Document, *, old: Document | None = None) -> Verdict:
-    """Return the server's verdict on an object of Kueue.
-
-    Args:
-        document: An object of one of `kinds`; it is not changed, and unknown leaves count as valid.
-        old: The stored object; None on creation.
-    """
-    return reviewed(document, kinds()[document["kind"]], Webhooks(_mutated, _validated), old=old)
-
-
-def _mutated(stored: Document, old: Document | None) -> Document:
-    if stored["kind"] in webhook.MUTATED and old is None:
-        return webhook.mutate(stored)
-    return stored
+    """Return the server's verdict on an object of Kueue; `old` is the stored object, and unknown leaves count as valid."""
+    return reviewed(document, kinds()[document["kind"]], Webhooks(webhook.mutate, _validated), old=old)
 
 
 def _validated(stored: Document, old: Document | None) -> tuple[list[Problem], list[str]]:

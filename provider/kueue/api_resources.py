@@ -29,10 +29,5 @@ def older(kind: Kind) -> Kind:
 
 
 def api_resource(kind: str, version: str = NEWEST) -> Kind:
-    """Return the API resource of one of `KINDS` in a version of Kueue's API.
-
-    Args:
-        kind: A key of `KINDS`, for example `ClusterQueue`.
-        version: Version of the API that the cluster serves; default: the newest known one.
-    """
+    """Return the API resource of one of `KINDS` in a version of Kueue's API."""
     return Kind(f"{GROUP}/{version}", kind, KINDS[kind], kind == NAMESPACED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.kubernetes.schema.field_errors import NoSuchKey
+from pulumi_trainer.provider.kubernetes.schema.field_errors import all_hold, select
 from pulumi_trainer.provider.kubernetes.schema.go_json_values import identity
 from pulumi_trainer.provider.kubernetes.schema.schema import Predicates
 from pulumi_trainer.provider.kubernetes.values.accessors import equal_as_go, listed, mappings
@@ -13,10 +13,6 @@ from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.objects import NODE_LABEL_OF_HOSTS
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-
-
-def _limits_need_cohort(spec: Any, _: Any, __: Any) -> bool:
-    return "cohortName" in spec or not any(_has(quota, "borrowingLimit") for quota in _quotas(spec))
 
 
 def _quotas(spec: Any) -> Iterator[Any]:
@@ -42,10 +38,6 @@ def _as_many_resources(group: Any, _: Any, __: Any) -> bool:
     return not isinstance(covered, list) or all(len(f) == len(covered) for f in flavors if isinstance(f, list))
 
 
-def _one_source(value: Any, _: Any, __: Any) -> bool:
-    return ("kubeConfig" in value) != ("clusterProfileRef" in value)
-
-
 def _unique(value: Any, _: Any, __: Any) -> bool:
     identities = [*map(identity, value)]
     known = [each for each in identities if each is not None]
@@ -55,7 +47,7 @@ def _unique(value: Any, _: Any, __: Any) -> bool:
 def _labels_for_topology(spec: Any, _: Any, __: Any) -> bool:
     if "topologyName" not in spec:
         return True
-    labels = _field(spec, "nodeLabels")
+    labels = select(spec, "nodeLabels")
     return isinstance(labels, Unknown) or len(labels) >= 1
 
 
@@ -73,46 +65,8 @@ def _hostname_level_is_last(levels: Any, _: Any, __: Any) -> bool:
     return NODE_LABEL_OF_HOSTS not in labels or _among(labels[-1], NODE_LABEL_OF_HOSTS)
 
 
-def _taint_effect(taint: Any) -> bool:
-    return _among(_field(taint, "effect"), *_EFFECTS)
-
-
-def _everything_exists(toleration: Any) -> bool:
-    return _has(toleration, "key") or _among(_field(toleration, "operator"), "Exists")
-
-
-def _seconds_of_eviction(toleration: Any) -> bool:
-    return not _has(toleration, "tolerationSeconds") or _among(_field(toleration, "effect"), "NoExecute")
-
-
-def _operator(toleration: Any) -> bool:
-    return not _has(toleration, "operator") or _among(toleration["operator"], "Equal", "Exists")
-
-
-def _exists_without_value(toleration: Any) -> bool:
-    return not (_has(toleration, "operator") and toleration["operator"] == "Exists" and "value" in toleration)
-
-
-def _effect(toleration: Any) -> bool:
-    return not _has(toleration, "effect") or _among(toleration["effect"], *_EFFECTS)
-
-
 def _each(holds: Callable[[Any], bool]) -> Callable[[Any, Any, Any], bool]:
-    """Return CEL's all() of a predicate: an item that breaks the rule outweighs one in which a key is missing."""
-
-    def all_items(items: Any, _: Any, __: Any) -> bool:
-        missing: NoSuchKey | None = None
-        for item in items:
-            try:
-                if not holds(item):
-                    return False
-            except NoSuchKey as error:
-                missing = missing or error
-        if missing is not None:
-            raise missing
-        return True
-
-    return all_items
+    return lambda items, _, __: all_hold(holds, items)
 
 
 def _among(value: Any, *allowed: str) -> bool:
@@ -121,15 +75,6 @@ def _among(value: Any, *allowed: str) -> bool:
 
 def _has(value: Any, name: str) -> bool:
     return isinstance(value, dict) and name in value
-
-
-def _field(value: Any, name: str) -> Any:
-    """Return the field that a rule selects; a field of an unknown value is unknown."""
-    if isinstance(value, Unknown):
-        return value
-    if name not in value:
-        raise NoSuchKey(name)
-    return value[name]
 
 
 def _was_fixed(name: str) -> str:
@@ -143,7 +88,7 @@ PREDICATES: Predicates = {
     (
         "!has(self.cohortName) && has(self.resourceGroups) ? self.resourceGroups.all(rg, rg.flavors.all(f, "
         "f.resources.all(r, !has(r.borrowingLimit)))) : true"
-    ): _limits_need_cohort,
+    ): lambda spec, _, __: "cohortName" in spec or not any(_has(each, "borrowingLimit") for each in _quotas(spec)),
     (
         "!has(self.preference) || (self.whenCanBorrow == 'TryNextFlavor' && self.whenCanPreempt == 'TryNextFlavor')"
     ): _preference_needs_both,
@@ -152,7 +97,9 @@ PREDICATES: Predicates = {
         " != 'Never')"
     ): _borrowing_needs_reclaim,
     "self.flavors.all(x, size(x.resources) == size(self.coveredResources))": _as_many_resources,
-    "[has(self.kubeConfig),has(self.clusterProfileRef)].filter(x,x==true).size() == 1": _one_source,
+    "[has(self.kubeConfig),has(self.clusterProfileRef)].filter(x,x==true).size() == 1": (
+        lambda value, _, __: ("kubeConfig" in value) != ("clusterProfileRef" in value)
+    ),
     "size(self.filter(i, size(self.filter(j, j == i)) > 1)) == 0": _unique,
     "!has(self.topologyName) || self.nodeLabels.size() >= 1": _labels_for_topology,
     _was_fixed("nodeLabels"): _fixed("nodeLabels"),
@@ -160,12 +107,24 @@ PREDICATES: Predicates = {
     ("!has(oldSelf.topologyName) || (has(self.topologyName) && self.topologyName == oldSelf.topologyName)"): _fixed(
         "topologyName"
     ),
-    "self.all(x, x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])": _each(_taint_effect),
-    "self.all(x, !has(x.key) ? x.operator == 'Exists' : true)": _each(_everything_exists),
-    "self.all(x, has(x.tolerationSeconds) ? x.effect == 'NoExecute' : true)": _each(_seconds_of_eviction),
-    "self.all(x, !has(x.operator) || x.operator in ['Equal', 'Exists'])": _each(_operator),
-    "self.all(x, has(x.operator) && x.operator == 'Exists' ? !has(x.value) : true)": _each(_exists_without_value),
-    "self.all(x, !has(x.effect) || x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])": _each(_effect),
+    "self.all(x, x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])": _each(
+        lambda taint: _among(select(taint, "effect"), *_EFFECTS)
+    ),
+    "self.all(x, !has(x.key) ? x.operator == 'Exists' : true)": _each(
+        lambda each: _has(each, "key") or _among(select(each, "operator"), "Exists")
+    ),
+    "self.all(x, has(x.tolerationSeconds) ? x.effect == 'NoExecute' : true)": _each(
+        lambda each: not _has(each, "tolerationSeconds") or _among(select(each, "effect"), "NoExecute")
+    ),
+    "self.all(x, !has(x.operator) || x.operator in ['Equal', 'Exists'])": _each(
+        lambda each: not _has(each, "operator") or _among(each["operator"], "Equal", "Exists")
+    ),
+    "self.all(x, has(x.operator) && x.operator == 'Exists' ? !has(x.value) : true)": _each(
+        lambda each: not (_has(each, "operator") and each["operator"] == "Exists" and "value" in each)
+    ),
+    "self.all(x, !has(x.effect) || x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])": _each(
+        lambda each: not _has(each, "effect") or _among(each["effect"], *_EFFECTS)
+    ),
     (
         "size(self.filter(i, i.nodeLabel == 'kubernetes.io/hostname')) == 0 || self[size(self) - 1].nodeLabel == "
         "'kubernetes.io/hostname'"

@@ -31,15 +31,7 @@ def is_configuration(document: Document) -> bool:
 
 
 def configuration_of(document: Document) -> Document:
-    """Return a Configuration with the name of its ConfigMap.
-
-    Args:
-        document: The Configuration, which may be a part of the file; or the ConfigMap with the file, for which Kueue's defaults
-            apply as well.
-
-    Raises:
-        Invalid: The ConfigMap contains no document that can be read.
-    """
+    """Return a Configuration, or that in a ConfigMap with Kueue's defaults, with the name of its ConfigMap. Raises Invalid."""
     from pulumi_trainer.provider.kubernetes.values.documents import parse  # it loads yaml
 
     if document["kind"] == KIND:

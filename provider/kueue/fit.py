@@ -37,12 +37,7 @@ _MOST_TRIES = 4096
 
 @dataclass(frozen=True)
 class NotFitting:
-    """Why a job is never admitted.
-
-    Args:
-        cause: A resource without quota, flavors that do not match the pods, or too little quota.
-        words: The message that Kueue writes into the Workload.
-    """
+    """Why a job is never admitted. words: The message that Kueue writes into the Workload."""
 
     cause: Cause
     pod_set: PodSet
@@ -67,12 +62,7 @@ class _Try:
 
 
 def reason_not_fitting(jobset: Document, cluster_queue: Document, queues: Queues) -> NotFitting | None:
-    """Return why a queue never admits a job, as `reason_pods_not_fitting` does for pod sets; None if it may admit the job.
-
-    Args:
-        cluster_queue: The ClusterQueue that the job's LocalQueue leads to.
-        queues: Known objects: flavors, cohorts, nodes, LimitRanges and RuntimeClasses.
-    """
+    """Return why a queue never admits a job, as `reason_pods_not_fitting` does for pod sets; None if it may admit the job."""
     return reason_pods_not_fitting(pod_sets(jobset, queues), cluster_queue, queues)
 
 

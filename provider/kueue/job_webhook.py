@@ -40,7 +40,6 @@ def queued_problems(job: Document, jobset: Document, queue: Any = None) -> list[
     """Return what Kueue rejects of a job; empty for a job without a queue. Unknown values count as valid.
 
     Args:
-        job: The JobSet or TrainJob that Kueue manages.
         queue: Its LocalQueue; default: that of its label.
     """
     labels = section(job, "metadata", "labels")
@@ -234,11 +233,7 @@ def _wanted_levels(pods: PodSet) -> Document:
 
 
 def unmanaged_problems(answer: Mapping[str, Any]) -> list[Problem]:
-    """Return the problem that Kueue does not manage a new job; empty if Kueue has suspended it.
-
-    Args:
-        answer: The job as the server has stored it.
-    """
+    """Return the problem that Kueue does not manage a new job; empty if Kueue has suspended it."""
     queue = (answer["metadata"].get("labels") or {}).get(QUEUE)
     if not queue or (answer.get("spec") or {}).get("suspend") is True:
         return []

@@ -18,6 +18,7 @@ from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.admission_review import review
 from pulumi_trainer.provider.kueue.crd_schemas import kinds
 from pulumi_trainer.provider.kueue.objects import NEWEST, VERSIONS
+from pulumi_trainer.provider.kueue.quota import find_cycles
 
 
 def refusals(document: Mapping[str, Any]) -> list[Problem]:
@@ -144,24 +145,9 @@ def conflicts(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Pro
         parent = section(document, "spec").get("parentName")
         if kind == "Cohort" and isinstance(name, str) and isinstance(parent, str) and parent:
             parents[name] = parent
-    for cycle in _cycles(parents):
+    for cycle in find_cycles(parents):
+        first_member = cycle.index(min(cycle))
+        cycle = (*cycle[first_member:], *cycle[:first_member])
         path = " -> ".join((*cycle, cycle[0]))
         problem = Problem("spec.parentName", f"is a cycle: {path}", "a cohort cannot be its own ancestor")
         yield first["Cohort", None, cycle[0]], problem
-
-
-def _cycles(parents: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Yield each cycle once, from its first member in alphabetical order."""
-    reported: set[str] = set()
-    for start in sorted(parents):
-        path = [start]
-        parent = parents.get(start)
-        while parent is not None and parent not in path:
-            path.append(parent)
-            parent = parents.get(parent)
-        if parent is not None:
-            cycle = path[path.index(parent) :]
-            first = cycle.index(min(cycle))
-            if not reported & set(cycle):
-                yield tuple(cycle[first:] + cycle[:first])
-            reported |= set(cycle)

@@ -13,10 +13,10 @@ from fractions import Fraction
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
-from pulumi_trainer.provider.kubernetes.values.quantity import Quantity, canonical
-
-Document = dict[str, Any]
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, section
+from pulumi_trainer.provider.kubernetes.values.quantity import canonical
+from pulumi_trainer.provider.kubernetes.values.wording import aligned
+from pulumi_trainer.provider.kueue.quota import ZERO, amount
 
 GROUP = "kueue.x-k8s.io"
 VERSIONS = ("v1beta2", "v1beta1", "v1alpha1")
@@ -95,15 +95,7 @@ def _checks(spec: Mapping[str, Any]) -> Iterable[tuple[str, Any, str]]:
 
 
 def with_canonical_quantities(value: Any, where: str = "", name: str = "") -> Any:
-    """Return a document, or a part of it, with its quantities as Go prints them, so that a server returns it unchanged.
-
-    Args:
-        where: Path of the part; empty for a document.
-        name: Name of the part's field; empty for a document.
-
-    Raises:
-        Invalid: A quantity is not valid.
-    """
+    """Return a document, or a part of it, with its quantities as Go prints them, as a server returns it. Raises Invalid."""
     if name in QUOTAS and isinstance(value, (str, int, float)) and not isinstance(value, bool):
         try:
             return canonical(str(value))
@@ -151,7 +143,6 @@ def served_version(kind: str, served: Mapping[str, Iterable[str]]) -> str | None
     """Return the newest known version of Kueue's API that has a kind; None if not found.
 
     Args:
-        kind: A key of `KINDS`, for example `ClusterQueue`.
         served: Version -> the plurals of the kinds that the cluster serves in it, for example `clusterqueues`.
     """
     for version in VERSIONS:
@@ -161,11 +152,7 @@ def served_version(kind: str, served: Mapping[str, Iterable[str]]) -> str | None
 
 
 def at_version(document: Document, version: str) -> tuple[Document, list[Problem]]:
-    """Return a v1beta2 document in another version, and the fields that this version lacks.
-
-    Args:
-        version: The version that the cluster serves, for example `v1beta1`.
-    """
+    """Return a v1beta2 document in another version, and the fields that this version lacks."""
     if version == NEWEST:
         return document, []
     spec, missing = dict(section(document, "spec")), list[Problem]()
@@ -234,23 +221,22 @@ def quota_rows(queues: Sequence[Mapping[str, Any]], teams: Sequence[str], resour
 
     Args:
         teams: Names of the teams, in the order of `queues`.
-        resource: The resource that is counted, for example `nvidia.com/gpu`.
     """
     quotas = [_quotas(queue, resource) for queue in queues]
     lent: dict[str, Fraction] = {}
     for each in quotas:
         for flavor, quota in each.items():
-            lent[flavor] = lent.get(flavor, Fraction(0)) + _lendable(quota)
+            lent[flavor] = lent.get(flavor, ZERO) + _lendable(quota)
     found = []
     for team, queue, each in zip(teams, queues, quotas, strict=True):
         for flavor, quota in each.items():
             found.append({
                 "team": team, "cluster_queue": queue["metadata"]["name"], "flavor": flavor, "resource": resource,
                 "own": quota.get("nominalQuota"), "borrows": quota.get("borrowingLimit"), "lends": quota.get("lendingLimit"),
-                "of": int(lent[flavor] - _lendable(quota) + _amount(quota.get("nominalQuota"))),
+                "of": int(lent[flavor] - _lendable(quota) + (amount(quota.get("nominalQuota")) or ZERO)),
             })  # fmt: skip
             if not section(queue, "spec").get("cohortName"):
-                found[-1] |= {"borrows": 0, "lends": 0, "of": int(_amount(quota.get("nominalQuota")))}
+                found[-1] |= {"borrows": 0, "lends": 0, "of": int(amount(quota.get("nominalQuota")) or ZERO)}
     return found
 
 
@@ -261,12 +247,7 @@ def quota_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines: list[tuple[str, ...]] = [heads]
     for row in rows:
         lines.append(tuple(str(words.get(row[head], row[head])) for head in heads))
-    widths = [len(max(column, key=len)) for column in zip(*lines, strict=True)]
-    table = []
-    for line in lines:
-        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        table.append("  ".join(cells).rstrip())
-    return table
+    return aligned(lines)
 
 
 def _quotas(queue: Mapping[str, Any], resource: str) -> dict[str, Mapping[str, Any]]:
@@ -282,13 +263,7 @@ def _quotas(queue: Mapping[str, Any], resource: str) -> dict[str, Mapping[str, A
 
 def _lendable(quota: Mapping[str, Any]) -> Fraction:
     """Return what others may borrow of a quota."""
-    nominal = _amount(quota.get("nominalQuota"))
+    nominal = amount(quota.get("nominalQuota")) or ZERO
     if quota.get("lendingLimit") is None:
         return nominal
-    return min(nominal, _amount(quota["lendingLimit"]))
-
-
-def _amount(value: Any) -> Fraction:
-    if isinstance(value, (int, str)):
-        return Quantity.parse(str(value)).amount
-    return Fraction(0)
+    return min(nominal, amount(quota["lendingLimit"]) or ZERO)

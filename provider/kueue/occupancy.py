@@ -79,7 +79,6 @@ class Work:
     """A job in a queue.
 
     Args:
-        holds: Whether it has its quota; if not, it waits.
         priority: Its priority in Kueue; None for none.
         flavors: Those that Kueue has given it, such as kinds of GPUs; empty if it waits.
         since: When it was admitted, or else created, in seconds since the epoch; 0 if unknown.
@@ -116,7 +115,6 @@ class Queue:
     """A ClusterQueue or LocalQueue.
 
     Args:
-        namespace: Namespace of a LocalQueue; empty for a ClusterQueue.
         behind: The cohort of a ClusterQueue, or the ClusterQueue of a LocalQueue.
         inactive: Why it takes no jobs; empty if it does.
         admitted: How many Workloads it has admitted, by its own status.
@@ -148,8 +146,6 @@ class Cohort:
     """A cohort, with the sums of all ClusterQueues below it.
 
     Args:
-        name: Its name.
-        parent: The cohort above it; empty for none.
         shares: What its ClusterQueues have and use of each resource.
     """
 
@@ -342,7 +338,6 @@ def _usage(queue: Document, covered: Collection[Slot], holding: Sequence[Documen
 
     Args:
         covered: What the ClusterQueue has quota for; empty if unknown.
-        holding: The Workloads that have its quota, as far as they can be read.
     """
     reserving, status = number(section(queue, "status").get("reservingWorkloads")), reserved_by_status(queue)
     reserved, reserved_before = _by_time(status.items(), covered)
@@ -420,13 +415,7 @@ def reserved_by_status(document: Document) -> dict[Slot, Fraction]:
 def _work(
     workload: Document, cluster_queue: str, jobs: Mapping[str, str], flavors: Flavors | None, said: Judgements
 ) -> Work:
-    """Return a Workload's job.
-
-    Args:
-        jobs: The jobs of all Workloads, by the UIDs of these.
-        flavors: Those of its ClusterQueue; None if that is not known.
-        said: What Kueue has said of all Workloads.
-    """
+    """Return a Workload's job."""
     found = conditions(workload)
     spec, metadata = section(workload, "spec"), section(workload, "metadata")
     namespace, queue = local_queue_of(workload)

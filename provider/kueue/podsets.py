@@ -23,16 +23,7 @@ from pulumi_trainer.provider.kueue.queue_state import Queues
 
 @dataclass(frozen=True)
 class PodSet:
-    """The pods of a replicated job.
-
-    Args:
-        name: Name of the replicated job.
-        at: Path of the pod template in the JobSet.
-        count: Number of pods; None if unknown.
-        template: The pod template.
-        claims: The devices that each pod claims.
-        device_resources: As in `Queues`.
-    """
+    """The pods of a replicated job. count: Number of pods; None if unknown."""
 
     name: str
     at: str
@@ -110,9 +101,6 @@ def claimed_gpus(sets: Iterable[PodSet], is_gpu: Callable[[str], bool]) -> int |
     """Return the GPUs that pods claim; None if their number is not known.
 
     A node gives its GPUs to a device plugin or to a driver for claims: pods that request GPUs claim other devices.
-
-    Args:
-        is_gpu: Returns whether a resource is a GPU.
     """
     total, shared = 0, dict[str, DeviceClaim]()
     for pods in sets:
@@ -129,11 +117,7 @@ def claimed_gpus(sets: Iterable[PodSet], is_gpu: Callable[[str], bool]) -> int |
 
 
 def pod_sets(jobset: Document, known: Queues | None = None) -> list[PodSet]:
-    """Return the pod sets of a JobSet, in the order of its replicated jobs.
-
-    Args:
-        known: Known objects; LimitRanges of the JobSet's namespace and RuntimeClasses change what pods request.
-    """
+    """Return the pod sets of a JobSet, in the order of its replicated jobs."""
     known = known or Queues()
     namespace, found = section(jobset, "metadata").get("namespace"), list[PodSet]()
     ranges, resources = known.inside("LimitRange", namespace), known.device_resources
@@ -162,11 +146,7 @@ def _as_counted(template: Document, ranges: Sequence[Document], known: Queues) -
 
 
 def with_overhead(pod_spec: Document, known: Queues) -> Document:
-    """Return the spec of a Pod with the overhead of its RuntimeClass, if that is known.
-
-    Args:
-        pod_spec: Spec of the Pod; it is not changed. An overhead that it has already stays.
-    """
+    """Return the spec of a Pod with the overhead of its RuntimeClass, if that is known."""
     overhead = section(known.find("RuntimeClass", pod_spec.get("runtimeClassName")), "overhead", "podFixed")
     if not overhead or pod_spec.get("overhead"):
         return pod_spec

@@ -26,11 +26,7 @@ _AMOUNT = re.compile(r"(?P<number>\d{1,12}(\.\d{1,6})?)( (?P<unit>[A-Z]{3}|GPU-h
 
 @dataclass(frozen=True)
 class Amount:
-    """A price, a sum of money, or a number of GPU-hours.
-
-    Args:
-        unit: A currency such as USD, or `GPU_HOURS`.
-    """
+    """A price, a sum of money, or a number of GPU-hours. unit: A currency such as USD, or `GPU_HOURS`."""
 
     number: Decimal
     unit: str
@@ -48,11 +44,7 @@ class Amount:
 
 
 def read_price(given: Any) -> Amount:
-    """Return the price of an hour of a GPU: a number, in US dollars, or a text such as "3.20 EUR".
-
-    Raises:
-        Invalid: It is not a price.
-    """
+    """Return the price of an hour of a GPU: a number, in US dollars, or a text such as "3.20 EUR". Raises Invalid."""
     found = _read(given)
     if found is None or found.unit == GPU_HOURS:
         hint = 'for example 3.20, or "3.20 EUR"'
@@ -61,11 +53,7 @@ def read_price(given: Any) -> Amount:
 
 
 def read_budget(given: Any) -> Amount:
-    """Return the budget of a month: a text such as "20000 USD" or "5000 GPU-hours".
-
-    Raises:
-        Invalid: It is not a budget.
-    """
+    """Return the budget of a month: a text such as "20000 USD" or "5000 GPU-hours". Raises Invalid."""
     found = _read(given, "")
     if found is None or not found.unit:
         hint = 'for example "20000 USD" or "5000 GPU-hours"'
@@ -95,11 +83,7 @@ class Prices:
 
     @classmethod
     def of(cls, flavors: Iterable[Document], configured: Mapping[str, Amount] | None = None) -> Prices:
-        """Return the prices in annotations of ResourceFlavors, without invalid ones (`invalid_amounts` reports these).
-
-        Args:
-            configured: Prices by flavor that come first; default: none.
-        """
+        """Return the prices in annotations of ResourceFlavors, without invalid ones (`invalid_amounts` reports these)."""
         found = {name_of(flavor): _annotated(flavor, PRICE, read_price) for flavor in flavors}
         return cls({name: price for name, price in found.items() if price is not None} | dict(configured or {}))
 
@@ -136,11 +120,7 @@ def invalid_amounts(document: Document, _: Queues) -> Iterator[Problem]:
 
 
 def gpu_flavors(cluster_queue: Document | None, counts: Callable[[str], bool]) -> set[str]:
-    """Return the flavors in which a ClusterQueue has GPUs, its own or borrowed ones.
-
-    Args:
-        counts: Returns whether a resource is a GPU.
-    """
+    """Return the flavors in which a ClusterQueue has GPUs, its own or borrowed ones."""
     groups = mappings(section(cluster_queue, "spec").get("resourceGroups"))
     flavors = chain.from_iterable(mappings(group.get("flavors")) for group in groups)
     return {

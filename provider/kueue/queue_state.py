@@ -59,7 +59,6 @@ class Queues:
     """Known objects.
 
     Args:
-        documents: The objects.
         whole: Kinds of which all objects are known.
         below: Further objects, which `documents` override; for example those of a cluster, shared by many jobs.
     """
@@ -69,12 +68,7 @@ class Queues:
     below: Queues | None = None
 
     def find(self, kind: str, name: Any, namespace: Any = "") -> Document | None:
-        """Return an object by its name; None if it is not known.
-
-        Args:
-            name: Its name; None is returned for a value other than a text.
-            namespace: Its namespace, which counts for the kinds in `NAMESPACED`.
-        """
+        """Return an object by its name; None if it is not known."""
         if not isinstance(name, str) or not isinstance(namespace, Hashable):
             return None
         if kind not in NAMESPACED:
@@ -85,13 +79,7 @@ class Queues:
         return found
 
     def lacks(self, kind: str, name: Any, namespace: Any = "") -> bool:
-        """Return whether an object of that name is known not to exist.
-
-        Args:
-            kind: Kind of the object; without all of its objects, nothing is known not to exist.
-            name: Its name; may be unknown or empty.
-            namespace: Its namespace, which counts for the kinds in `NAMESPACED`.
-        """
+        """Return whether an object is known not to exist, as all objects of its kind are known."""
         if not isinstance(name, str) or not name or not self.has_all(kind):
             return False
         if self.find(kind, name, namespace) is not None:
@@ -117,11 +105,7 @@ class Queues:
         return documents
 
     def inside(self, kind: str, namespace: Any) -> list[Document]:
-        """Return all known objects of a kind in a namespace.
-
-        Args:
-            namespace: The namespace; empty means `default`.
-        """
+        """Return all known objects of a kind in a namespace. namespace: The namespace; empty means `default`."""
         return [d for d in self.of(kind) if _key(d)[1] == (namespace or "default")]
 
     def claims_of(self, pod: Pod, namespace: Any) -> tuple[DeviceClaim, ...]:

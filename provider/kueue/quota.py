@@ -25,12 +25,7 @@ ZERO = Fraction(0)
 
 @dataclass(frozen=True)
 class Quota:
-    """The quota of a ClusterQueue or Cohort for a resource in one flavor.
-
-    Args:
-        borrowing: `borrowingLimit`; None for no limit.
-        lending: `lendingLimit`; None for no limit.
-    """
+    """The quota of a ClusterQueue or Cohort for a resource in one flavor."""
 
     nominal: Fraction = ZERO
     borrowing: Fraction | None = None
@@ -188,7 +183,6 @@ def tree(documents: Iterable[Document], usage: Mapping[str, Mapping[Slot, Fracti
     Args:
         documents: Objects of Kueue; other kinds, and objects without a name or with a quantity that is not valid, are ignored. A
             cohort exists if an object refers to it.
-        usage: Name of a ClusterQueue to the quota that its workloads have reserved; default: none.
     """
     queues: dict[str, Node] = {}
     cohorts: dict[str, Node] = {}
@@ -210,7 +204,7 @@ def tree(documents: Iterable[Document], usage: Mapping[str, Mapping[Slot, Fracti
                 parents[name] = parent
     for name in {cohort for _, cohort in above} | set(parents.values()):
         cohorts.setdefault(name, Node(name, False))
-    cycles = _cycles(parents)
+    cycles = find_cycles(parents)
     inside = set(chain.from_iterable(cycles))
     above += [(cohorts[name], parent) for name, parent in parents.items() if name not in inside]
     for node, cohort in above:
@@ -240,12 +234,7 @@ def amount(value: Any) -> Fraction | None:
 
 
 def format_amount(resource: str, value: Fraction) -> str:
-    """Return an amount of a resource as Kueue prints it (pkg/resources/resource_formatter.go).
-
-    Args:
-        resource: Name of the resource, which decides the unit: `cpu` is printed in cores, memory in binary units.
-        value: The amount: cores, bytes or a number; rounded up.
-    """
+    """Return an amount (cores, bytes or a number), rounded up, as Kueue prints it (pkg/resources/resource_formatter.go)."""
     if resource == "cpu":
         return Quantity.parse(f"{math.ceil(value * 1000)}m").text
     whole = math.ceil(value)
@@ -255,7 +244,7 @@ def format_amount(resource: str, value: Fraction) -> str:
     return Quantity.parse(str(whole)).text
 
 
-def _cycles(parents: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+def find_cycles(parents: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
     """Return the cycles in a mapping of cohorts to their parents."""
     found: list[tuple[str, ...]] = []
     done: set[str] = set()

@@ -31,7 +31,6 @@ class TooSmall:
     Args:
         level: Topology level of which one domain must fit all pods; empty if the whole topology may be used.
         domain: The domain of that level with most capacity.
-        most: How many of the pods fit into that domain.
     """
 
     pods: PodSet
@@ -67,7 +66,6 @@ def find_unfitting_podset(
     """Return the first pod set that fits into no flavor of a queue; None if all may fit, or if not enough is known.
 
     Args:
-        cluster_queue: The ClusterQueue that the job's LocalQueue leads to.
         queues: Known objects: flavors, topologies and nodes; nothing is known unless all nodes are.
         closed: Name of a pod set -> flavors that cannot take it for another reason; default: none is known.
     """

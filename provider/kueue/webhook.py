@@ -18,18 +18,16 @@ from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.objects import FINALIZER, QUOTAS, with_canonical_quantities
 
-MUTATED = ("ClusterQueue", "ResourceFlavor")
+_MUTATED = ("ClusterQueue", "ResourceFlavor")
 MOST_FLAVORS = 256
 MOST_PAIRS = 512
 """Combinations of a flavor and a resource in one resource group."""
 
 
-def mutate(stored: Document) -> Document:
-    """Return a new object as the webhook returns it: with Kueue's finalizer, and with quantities as Go prints them.
-
-    Raises:
-        Invalid: A quantity is not valid.
-    """
+def mutate(stored: Document, old: Document | None) -> Document:
+    """Return a new object with Kueue's finalizer, and with quantities as Go prints them. Raises Invalid."""
+    if stored["kind"] not in _MUTATED or old is not None:
+        return stored
     metadata = stored["metadata"]
     finalizers = listed(metadata.get("finalizers"))
     if FINALIZER not in finalizers:

@@ -43,9 +43,7 @@ class Waiting:
     Args:
         workload: Kueue's Workload for it; None if not found, or if it cannot be read.
         kind: Kind of the job, as Kueue's integrations call it.
-        age: Seconds since it was created.
         message: The job's own message, used if there is no better one.
-        readable: Whether Workloads can be read.
         preemptor: The job that has preempted it, as in "team/llama (high)"; empty for none, or if it is not known.
         no_room: Why the existing nodes have no capacity for it in its topology; None if they may, or if it was not computed.
         inactive: Why its ClusterQueue takes no jobs, in Kueue's words; empty if it does, or if it was not looked up.
@@ -74,9 +72,7 @@ class Reason:
 
     Args:
         reason: One word, Kueue's if it has one.
-        message: Kueue's own message.
         why: The same for people, a sentence without its beginning and full stop.
-        hint: What to do; empty for nothing.
         admitted: Whether Kueue has admitted the job, and starts it.
     """
 
@@ -89,11 +85,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Shape:
-    """A known form of Kueue's messages.
-
-    Args:
-        never: Whether waiting does not help.
-    """
+    """A known form of Kueue's messages. never: Whether waiting does not help."""
 
     pattern: re.Pattern[str]
     never: bool
@@ -228,9 +220,7 @@ def explain_message(message: str, groups: Flavors | None) -> tuple[str, str, boo
     """Return the meaning of a message of Kueue, what to do, and whether the job can never start; an unknown message unchanged.
 
     A message has parts for sets of Pods, flavors and resources, but may leave out a flavor whose topology has no room now.
-
-    Args:
-        groups: As `Waiting.flavors`.
+    groups: As `Waiting.flavors`.
     """
     matched: list[Shape] = []
     explanations: dict[str, None] = {}
@@ -371,12 +361,7 @@ _PREEMPTIONS = {
 
 
 def explain_preemption(message: str, by: str = "") -> str:
-    """Return which job has preempted a job, from the message of its eviction; another message is returned without a full stop.
-
-    Args:
-        message: Message of the Workload's condition `Preempted`, or of `Evicted`.
-        by: Name of the preempting job; empty if unknown.
-    """
+    """Return which job has preempted a job, from the message of its eviction; another message is returned without a full stop."""
     match = _PREEMPTOR.search(message)
     if not match:
         return without_full_stop(message)

@@ -13,14 +13,12 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.errors import Invalid
-from pulumi_trainer.provider.kubernetes.values.accessors import only, section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, only, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.catalog.versions import LEVELS, VERSION, Level, by_version, larger, version_step
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK
 from pulumi_trainer.provider.trainer.pipeline import Release, render
-
-Document = dict[str, Any]
 
 KEYS = {
     "replicatedJobs": "name", "dependsOn": "name", "containers": "name", "initContainers": "name", "env": "name",
@@ -83,9 +81,6 @@ def effects_on(jobset: Document, before: Document, after: Document, trainer: Rel
     """Return what the change of a runtime changes in the JobSet of one job, apart from what the job sets itself.
 
     None if the runtime cannot be rendered.
-
-    Args:
-        jobset: The JobSet, as the cluster has it.
     """
     old, new = (_rendered_alone(json.dumps(each, sort_keys=True), trainer) for each in (before, after))
     if old is None or new is None:
@@ -165,11 +160,7 @@ CARRIED = 10
 
 
 def carried_releases(known: Sequence[str], withdrawn: Collection[str]) -> list[str]:
-    """Return the releases that a channel carries: the newest, and the newest patch of each of the newest lines.
-
-    Args:
-        known: All releases of the runtime, the newest last.
-    """
+    """Return the releases that a channel carries: the newest, and the newest patch of each of the newest lines."""
     newest = dict[str, str]()
     for each in known:
         if each not in withdrawn:
@@ -183,12 +174,6 @@ def taken_release(
 ) -> str:
     """Return the release that a job takes from its channel: the channel's own if `follow` admits it, else the newest one up to
     that which it admits, such as a patch of its line, else its own; where that was withdrawn, the release before it.
-
-    Args:
-        current: The job's own release.
-        offered: The release of the channel.
-        known: All releases that the channel has.
-        effect: What the release of the channel changes for the job.
     """
     bad = current in withdrawn
     if offered not in withdrawn and not follow_refusal(follow, current, offered, effect, withdrawn=bad):
@@ -316,7 +301,9 @@ def _judge_change(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -
             return Effect("minor", where, what)
         return Effect("major", where, what)
     if field == "image" and isinstance(old, str) and isinstance(new, str):
-        if _has_same_tag(old, new):
+        name, _, digest = old.partition("@")
+        is_tagged = ":" in name.rpartition("/")[2]  # without a tag, two digests can be any two images
+        if name == new.partition("@")[0] and (is_tagged or not digest):
             return Effect("patch", where, f"another digest: {what}")
         return Effect("major", where, what)
     if old is _MISSING and field.partition("[")[0] in ADDITIONS and "[" in field:
@@ -330,13 +317,6 @@ def _judge_change(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -
 def _is_for_controllers(key: str) -> bool:
     """Return whether a label or an annotation is one that controllers and schedulers act on."""
     return "/" in key and key.partition("/")[0].endswith(CONTROLLERS)
-
-
-def _has_same_tag(old: str, new: str) -> bool:
-    """Return whether two references to an image differ in the digest alone. Two digests without a tag can be any two images."""
-    name, _, digest = old.partition("@")
-    is_tagged = ":" in name.rpartition("/")[2]
-    return name == new.partition("@")[0] and (is_tagged or not digest)
 
 
 def _needs(added: Any, objects: Objects) -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -15,10 +16,9 @@ from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.schema import openapi
 from pulumi_trainer.provider.kubernetes.schema.schema import Predicates, Schema
-from pulumi_trainer.provider.kubernetes.values.accessors import mappings, only, section, without
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, only, section, without
 
 T = TypeVar("T")
-Document = dict[str, Any]
 
 PLAN_SECONDS = 3.0
 """Seconds for a cluster to answer; after that the program goes on with what it can check without the cluster."""
@@ -112,37 +112,21 @@ class Facts:
         Secrets are not listed, because who may list them reads all of a namespace.
         """
         if kind == SECRET:
-            return self.ask_once(("metadata", kind, namespace, name), lambda: self._metadata(kind, namespace, name))
+            ask_one = partial(self.client.get, kind, namespace, name, whole=False)
+            return self.ask_once(("metadata", kind, namespace, name), lambda: _unless_refused(ask_one, 403))
 
         def ask() -> dict[str, Document]:
-            try:
-                found, _ = self.client.list(kind, namespace, keep=_named, whole=False)
-            except ApiError as error:
-                if error.code != 403:
-                    raise
-                return {}
-            return {str(each["metadata"]["name"]): each for each in found}
+            found = _unless_refused(partial(self.client.list, kind, namespace, keep=_named, whole=False), 403)
+            return {str(each["metadata"]["name"]): each for each in (found or ((), ""))[0]}
 
         return self.ask_once(("names", kind, namespace), ask).get(name)
-
-    def _metadata(self, kind: Kind, namespace: str, name: str) -> Document | None:
-        try:
-            return self.client.get(kind, namespace, name, whole=False)
-        except ApiError as error:
-            if error.code != 403:
-                raise
-            return None
 
     def all(self, kind: Kind, namespace: str = "") -> list[Document] | None:
         """Return all objects of a kind (and a namespace); None if the kind does not exist, or if listing is forbidden."""
 
         def ask() -> list[Document] | None:
-            try:
-                return self.client.list(kind, namespace, keep=_small)[0]
-            except ApiError as error:
-                if error.code not in (403, 404):
-                    raise
-                return None
+            found = _unless_refused(partial(self.client.list, kind, namespace, keep=_small), 403, 404)
+            return None if found is None else found[0]
 
         return self.ask_once(("all", kind, namespace), ask)
 
@@ -158,13 +142,9 @@ class Facts:
         """Return objects of all namespaces by a field selector; None if listing is forbidden."""
 
         def ask() -> list[Document] | None:
-            try:
-                answer = self.client.read(kind.path(), {"fieldSelector": fields, "limit": str(most)})
-            except ApiError as error:
-                if error.code != 403:
-                    raise
-                return None
-            return mappings(answer.get("items"))
+            query = {"fieldSelector": fields, "limit": str(most)}
+            answer = _unless_refused(partial(self.client.read, kind.path(), query), 403)
+            return None if answer is None else mappings(answer.get("items"))
 
         return self.ask_once((kind, "everywhere", fields), ask)
 
@@ -215,6 +195,16 @@ class Facts:
 
 _facts: WeakKeyDictionary[Client, dict[float | None, Facts]] = WeakKeyDictionary()
 _lock = threading.Lock()
+
+
+def _unless_refused(ask: Callable[[], T], *codes: int) -> T | None:
+    """Return what a request returns; None if the server refuses it with one of these codes."""
+    try:
+        return ask()
+    except ApiError as error:
+        if error.code not in codes:
+            raise
+        return None
 
 
 def _named(found: Document) -> Document:

@@ -17,8 +17,7 @@ from typing import Any
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import UNTYPED, ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import Problem
-
-Document = dict[str, Any]
+from pulumi_trainer.provider.kubernetes.values.accessors import Document
 
 WEBHOOK_SECONDS = 5.0
 """Seconds for all webhooks together."""
@@ -32,7 +31,6 @@ class Answer:
 
     Args:
         warnings: Warnings about the object as it would be stored.
-        failed: Why the dry run was not possible.
         exists: Whether an object of that name exists, so that the object was not checked as a new one.
     """
 
@@ -48,7 +46,6 @@ def shape_digest(document: Mapping[str, Any], name: str) -> str:
     Such objects differ only in the name of their job, or in the contents of a ConfigMap.
 
     Args:
-        document: The object that is sent to the server.
         name: Name of its job, which does not count wherever the object has it.
     """
     if document["kind"] == "ConfigMap":
@@ -70,11 +67,7 @@ def renamed(document: Mapping[str, Any]) -> Document:
 def dry_run(
     client: Client, kind: Kind, document: Mapping[str, Any], judge: Callable[[Document], Iterable[Problem]]
 ) -> Answer:
-    """Return the result of a dry run.
-
-    Raises:
-        Unreachable: The server does not answer.
-    """
+    """Return the result of a dry run. Raises Unreachable."""
     try:
         answer = client.apply(kind, document, dry_run=True)
     except ApiError as error:

@@ -9,13 +9,11 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
-
-Document = dict[str, Any]
+from pulumi_trainer.provider.kubernetes.values.accessors import Document
 
 SECONDS = 50, 60
 """How long one request watches: a connection that has died silently is noticed after it."""

@@ -29,10 +29,9 @@ from pulumi_trainer.provider.kubernetes.client.transport import (
     Unreachable,
 )
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.values.accessors import Document
 
 __all__ = ["Access", "ApiError", "Client", "Unreachable"]
-
-Document = dict[str, Any]
 
 RETRY_SECONDS = 60.0
 """Seconds for which a request is retried while the server is down or overloaded."""

@@ -14,14 +14,12 @@ from typing import Any
 
 import yaml
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
-from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, section
 from pulumi_trainer.provider.kubernetes.values.yaml_values import MAX_LENGTH, Unreadable, from_yaml
 
 DEFAULT = "~/.kube/config"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds the token and the CA of its service account."""
-
-Document = dict[str, Any]
 
 _FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
 
@@ -36,11 +34,7 @@ ELSEWHERE = (
 
 @dataclass(frozen=True)
 class Chosen:
-    """The server and the user of a context. Contains secrets: never put it into a text.
-
-    Args:
-        namespace: Namespace of the context; empty for none.
-    """
+    """The server and the user of a context. Contains secrets: never put it into a text."""
 
     where: str
     cluster: Mapping[str, Any] = field(repr=False)

@@ -173,12 +173,6 @@ class Connection:
         """Return whether credentials have expired; at most every 5 seconds, in case a clock is wrong."""
         return access.expires is not None and time.time() >= max(access.expires, opened + 5)
 
-    def _renew(self, used: Access) -> None:
-        """Forget credentials that were rejected, once for all callers that used them."""
-        with self._lock:
-            if self._open and self._open[0] is used:
-                self._open = None
-
     def send(
         self, request: Request, timeout: urllib3.Timeout, patience: float, *, stream: bool = False
     ) -> urllib3.BaseHTTPResponse:
@@ -193,7 +187,9 @@ class Connection:
             except ApiError as refused:
                 if refused.code != 401:
                     raise
-            self._renew(access)
+            with self._lock:  # another caller may have new ones already
+                if self._open and self._open[0] is access:
+                    self._open = None
             return self._send(self.access(patience), request, timeout, stream)
         except ApiError as refused:
             if refused.code in (401, 403) and time.monotonic() - self._broken < STARTING:

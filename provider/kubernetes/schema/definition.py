@@ -12,12 +12,7 @@ from pulumi_trainer.provider.kubernetes.schema.schema import Predicates, Schema
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind at its storage version.
-
-    Args:
-        status: Whether status is a subresource, which other requests cannot set.
-        schema: Schema of its objects, without metadata.
-    """
+    """A kind at its storage version. status: Whether status is a subresource, which other requests cannot set."""
 
     name: str
     group: str
@@ -33,11 +28,7 @@ class Kind:
 
 
 def read_kinds(file: Path, predicates: Predicates) -> dict[str, Kind]:
-    """Return the kinds in a file by name. Schemas are built when a document first needs them.
-
-    Args:
-        predicates: Text of a CEL rule -> the function that checks it.
-    """
+    """Return the kinds in a file by name. Schemas are built when a document first needs them."""
     data = json.loads(file.read_text())
     nodes: list[dict[str, Any]] = data["nodes"]
     for node in nodes:  # child schemas come before their parents

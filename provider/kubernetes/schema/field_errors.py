@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 INVALID = "FieldValueInvalid"
 DUPLICATE = "FieldValueDuplicate"
@@ -35,8 +37,6 @@ class Fault:
 
     Args:
         detail: The server's text; None if it is `before`, the path, and `after`.
-        before: Text before the path.
-        after: Text after the path.
         nowhere: Whether the server does not name the field.
         about: "items" for items of list-maps and sets, "rule" for a rule that could not be evaluated, else empty. Updates treat
             these differently.
@@ -60,6 +60,31 @@ class Fault:
 
 class NoSuchKey(Exception):
     """A validation rule selects a field that does not exist."""
+
+
+def select(value: Any, *names: str) -> Any:
+    """Return the field that a rule selects; one of an unknown value is unknown. Raises NoSuchKey."""
+    for name in names:
+        if isinstance(value, Unknown):
+            return value
+        if name not in value:
+            raise NoSuchKey(name)
+        value = value[name]
+    return value
+
+
+def all_hold(holds: Callable[[Any], bool], items: Iterable[Any]) -> bool:
+    """Return CEL's all(): an item that breaks the rule outweighs one in which a key is missing."""
+    missing: NoSuchKey | None = None
+    for item in items:
+        try:
+            if not holds(item):
+                return False
+        except NoSuchKey as error:
+            missing = missing or error
+    if missing is not None:
+        raise missing
+    return True
 
 
 class NotEvaluated(Exception):

@@ -13,7 +13,7 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.schema.definition import Kind
 from pulumi_trainer.provider.kubernetes.schema.field_errors import INVALID, REQUIRED, TOO_LONG, At, Fault
 from pulumi_trainer.provider.kubernetes.schema.schema import Schema
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, texts
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, texts
 from pulumi_trainer.provider.kubernetes.values.names import (
     dns_1123_label,
     dns_1123_subdomain,
@@ -21,8 +21,6 @@ from pulumi_trainer.provider.kubernetes.values.names import (
     qualified_name,
 )
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-
-Document = dict[str, Any]
 
 _TEXT: Document = {"type": "string"}
 _TEXTS: Document = {"type": "object", "additionalProperties": _TEXT}
@@ -67,11 +65,7 @@ _AT: At = (None, "metadata")
 
 
 def decode(document: Document, kind: Kind, unknown: list[str]) -> Document:
-    """Return `metadata` as the server decodes it, without empty fields. A missing namespace becomes `default`.
-
-    Args:
-        kind: Kind of the object; cluster-wide kinds lose the namespace.
-    """
+    """Return `metadata` as the server decodes it, without empty fields. A missing namespace becomes `default`."""
     given = document.get("metadata")
     if isinstance(given, dict):
         given = {name: _without_nulls(name, value) for name, value in given.items()}
@@ -123,7 +117,9 @@ def faults(metadata: Document, old: Document | None) -> Iterator[Fault]:
             before, now = old.get(field), metadata.get(field)
             if now and before and before != now and not isinstance(before, Unknown) and not isinstance(now, Unknown):
                 yield Fault((_AT, field), INVALID, detail="field is immutable")
-    yield from _negative(metadata)
+    generation = metadata.get("generation")
+    if isinstance(generation, int) and generation < 0:
+        yield Fault((_AT, "generation"), INVALID, detail="must be greater than or equal to 0")
     yield from _labels(metadata)
     yield from _annotations(metadata)
     yield from _owners(metadata)
@@ -146,12 +142,6 @@ def _names(metadata: Document) -> Iterator[Fault]:
     namespace = metadata.get("namespace")
     if isinstance(namespace, str):
         yield from _each((_AT, "namespace"), dns_1123_label(namespace))
-
-
-def _negative(metadata: Document) -> Iterator[Fault]:
-    generation = metadata.get("generation")
-    if isinstance(generation, int) and generation < 0:
-        yield Fault((_AT, "generation"), INVALID, detail="must be greater than or equal to 0")
 
 
 def _labels(metadata: Document) -> Iterator[Fault]:

@@ -41,11 +41,7 @@ class NoNode:
 
 
 def reason_without_node(pod_spec: Document, nodes: Sequence[Document], count: int = 1) -> NoNode | None:
-    """Return why the nodes do not take equal Pods; None if they may, or if there are no nodes.
-
-    Args:
-        pod_spec: The spec of the Pods, with their overhead and without unknown values.
-    """
+    """Return why the nodes do not take equal Pods; None if they may, or if there are no nodes."""
     if not nodes or pod_spec.get("nodeName"):
         return None
     if any(not section(node, "status", "allocatable") for node in nodes):

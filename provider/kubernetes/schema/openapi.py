@@ -6,15 +6,15 @@ any authenticated user may read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
-from pulumi_trainer.provider.kubernetes.schema.field_errors import BLOCKING, NOWHERE
+from pulumi_trainer.provider.kubernetes.schema.field_errors import NOWHERE
 from pulumi_trainer.provider.kubernetes.schema.schema import Predicates, Schema
-from pulumi_trainer.provider.kubernetes.schema.validation_rules import broken_rules
+from pulumi_trainer.provider.kubernetes.schema.validation_rules import all_faults
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 
 
@@ -50,13 +50,7 @@ def problems(
     except Invalid as error:
         return list(error.problems)
     found = [Problem(at, f"the cluster's {kind.kind} has no such field", hint(at)) for at in sorted(unknown)]
-    return [*found, *_faults(schema, pruned)]
-
-
-def _faults(schema: Schema, pruned: Any) -> Iterator[Problem]:
-    faults = list(schema.faults(pruned))
-    if not any(fault.type in BLOCKING for fault in faults):
-        faults += broken_rules(schema, pruned, None)
-    for fault in faults:
+    for fault in all_faults(schema, pruned):
         problem = fault.problem()
-        yield replace(problem, where="") if problem.where == NOWHERE else problem
+        found.append(replace(problem, where="") if problem.where == NOWHERE else problem)
+    return found

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.schema.field_errors import (
-    BLOCKING,
     DUPLICATE,
     NOT_SUPPORTED,
     REQUIRED,
@@ -20,7 +19,7 @@ from pulumi_trainer.provider.kubernetes.schema.field_errors import (
 )
 from pulumi_trainer.provider.kubernetes.schema.schema import Schema
 from pulumi_trainer.provider.kubernetes.schema.strict import unknown_fields
-from pulumi_trainer.provider.kubernetes.schema.validation_rules import broken_rules
+from pulumi_trainer.provider.kubernetes.schema.validation_rules import all_faults
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.values.quantity import EXAMPLES
 from pulumi_trainer.provider.kubernetes.values.typed import dotted_path
@@ -57,14 +56,8 @@ def problems(schema: Schema, document: Any, more: Sequence[Schema] = (), *, rule
 
 def bound_problems(schema: Schema, pruned: Any, *, rules: bool = False) -> list[Problem]:
     """Return the problems of a value that `Schema.pruned` has returned."""
-    return [_problem(fault, schema, pruned) for fault in _faults(schema, pruned, rules)]
-
-
-def _faults(schema: Schema, value: Any, rules: bool) -> Iterator[Fault]:
-    found = [*schema.faults(value)]
-    yield from found
-    if rules and not any(fault.type in BLOCKING for fault in found):
-        yield from broken_rules(schema, value, None)
+    faults = all_faults(schema, pruned) if rules else schema.faults(pruned)
+    return [_problem(fault, schema, pruned) for fault in faults]
 
 
 def _problem(fault: Fault, schema: Schema, value: Any) -> Problem:

@@ -282,7 +282,7 @@ class Schema:
         elif kind is int or kind is float:
             yield from self._number_faults(value, at)
         if self.enum and not any(type(each) is kind and each == value for each in self.enum):
-            shown = (_alternative(each) for each in self.enum)
+            shown = map(_alternative, self.enum)
             yield Fault(at, NOT_SUPPORTED, detail=f"supported values: {', '.join(shown)}")
 
     def has_type(self, value: Any) -> bool:
@@ -517,10 +517,5 @@ def _equal_lists(schema: Schema, one: list[Any], other: list[Any]) -> bool:
     return all(equal(schema.items, *pair) for pair in zip(one, other, strict=True))
 
 
-def unchanged(value: Any, old: Any, schema: Schema) -> bool:
-    """Return whether a value equals the stored one."""
-    return equal(schema, value, old)
-
-
-COMMON: Predicates = {"self == oldSelf": unchanged}
+COMMON: Predicates = {"self == oldSelf": lambda value, old, schema: equal(schema, value, old)}
 """Rules that CRDs of all projects use."""

@@ -10,10 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.kubernetes.schema.field_errors import At, Fault
+from pulumi_trainer.provider.kubernetes.schema.field_errors import BLOCKING, At, Fault
 from pulumi_trainer.provider.kubernetes.schema.schema import Schema, by_key
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+
+
+def all_faults(schema: Schema, value: Any) -> list[Fault]:
+    """Return all errors of a new pruned value: the rules count only if the value itself has no error of a blocking type."""
+    found = [*schema.faults(value)]
+    if not any(fault.type in BLOCKING for fault in found):
+        found += broken_rules(schema, value, None)
+    return found
 
 
 def broken_rules(schema: Schema, value: Any, old: Any, at: At = None) -> Iterator[Fault]:

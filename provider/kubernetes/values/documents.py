@@ -37,11 +37,7 @@ _SPLIT = "split it into several files"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document and its place in a file.
-
-    Args:
-        item: Index in the items of a List; None if it is not in a List.
-    """
+    """One document and its place in a file. item: Index in the items of a List; None if it is not in a List."""
 
     content: dict[str, Any]
     file: str
@@ -110,11 +106,7 @@ def read_all(source: Path | str) -> list[dict[str, Any]]:
 
 
 def documents(path: Path | str, stdin: IO[bytes] | None = None) -> Iterator[Document]:
-    """Yield the documents of a file, those in a List one by one, without empty ones.
-
-    Args:
-        path: The file; "-" for standard input.
-    """
+    """Yield the documents of a file ("-": standard input), those in a List one by one, without empty ones."""
     if str(path) == "-" and stdin is not None:
         yield from _stream(stdin, "stdin")
         return
@@ -136,11 +128,7 @@ def documents(path: Path | str, stdin: IO[bytes] | None = None) -> Iterator[Docu
 
 
 def parse(text: str | bytes, name: str = "text") -> Iterator[Document]:
-    """Yield the documents of a text, which is YAML with any number of documents, or JSON.
-
-    Args:
-        text: The text; bytes are UTF-8.
-    """
+    """Yield the documents of a text, which is YAML with any number of documents, or JSON."""
     if isinstance(text, str):
         text = text.encode("utf-8", "surrogatepass")
     yield from _stream(io.BytesIO(text), name)

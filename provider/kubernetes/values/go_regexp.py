@@ -12,14 +12,7 @@ _OPTIONS.log_errors = False
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Return whether a pattern is found anywhere in a text.
-
-    Args:
-        pattern: A regular expression in the syntax of RE2, which Go has.
-
-    Raises:
-        ValueError: The pattern is not valid.
-    """
+    """Return whether a pattern in Go's syntax (RE2) is found anywhere in a text. Raises ValueError for an invalid pattern."""
     without_surrogates = text.encode("utf-8", "replace").decode()
     return compiled(pattern).search(without_surrogates) is not None
 

@@ -16,12 +16,7 @@ def matches_selector(selector: Document, labels: Mapping[str, Any]) -> bool:
 
 
 def matches(expression: Document, labels: Mapping[str, Any]) -> bool:
-    """Return whether an expression of a LabelSelector or of a node affinity matches.
-
-    Args:
-        expression: The expression: `key`, `operator` and `values`; an unknown operator matches nothing.
-        labels: Labels of the object; fields of a node for `matchFields`.
-    """
+    """Return whether an expression of a LabelSelector or of a node affinity matches; an unknown operator matches nothing."""
     key, operator, values = str(expression.get("key")), expression.get("operator"), listed(expression.get("values"))
     if operator in ("DoesNotExist", "NotIn"):
         return key not in labels or (operator == "NotIn" and labels[key] not in values)

@@ -38,7 +38,7 @@ def pod_requests(pod_spec: dict[str, Any]) -> Amounts:
         _add_amounts(highest, own, _larger)
     _add_amounts(total, highest, _larger)
     for name, amount in _requests(pod_spec).items():
-        if _of_a_pod(name):
+        if name in ("cpu", "memory") or name.startswith("hugepages-"):
             total[name] = amount
     _add(total, _amounts(pod_spec.get("overhead")))
     return total
@@ -49,7 +49,7 @@ def with_limits_as_requests(pod_spec: dict[str, Any]) -> dict[str, Any]:
     changed = {**pod_spec}
     for part in ("containers", "initContainers"):
         if part in pod_spec:
-            changed[part] = [_requesting(container) for container in items(pod_spec, part)]
+            changed[part] = [*map(_requesting, items(pod_spec, part))]
     return changed
 
 
@@ -125,7 +125,3 @@ def _add_amounts(total: Amounts, more: Amounts, join: Callable[[Quantity, Quanti
             total[name] = new
         elif not isinstance(old, Unknown):
             total[name] = join(old, new)
-
-
-def _of_a_pod(name: str) -> bool:
-    return name in ("cpu", "memory") or name.startswith("hugepages-")

@@ -36,12 +36,7 @@ class Pods:
 
 @dataclass(frozen=True)
 class Exceeded:
-    """A resource of which Pods need more than a ResourceQuota has.
-
-    Args:
-        resource: Name in the quota, such as requests.cpu.
-        used: What others use; 0 unless it was asked for.
-    """
+    """A resource of which Pods need more than a ResourceQuota has. used: What others use; 0 unless it was asked for."""
 
     quota: str
     resource: str
@@ -51,11 +46,7 @@ class Exceeded:
 
 
 def exceeded(pods: Sequence[Pods], quotas: Iterable[Document], *, used: bool = False) -> Iterator[Exceeded]:
-    """Yield the resources of which Pods need more than a quota has.
-
-    Args:
-        used: Whether to subtract what is in use, by the status of the quotas.
-    """
+    """Yield the resources of which Pods need more than a quota has."""
     for quota in quotas:
         needed = _usage([each for each in pods if _is_in_scope(each.spec, quota)])
         in_use: Document = {}

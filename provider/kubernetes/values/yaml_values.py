@@ -84,7 +84,7 @@ def _value_of(root: Any, builder: _Builder) -> Any:
     try:
         return builder.build(root)
     except Unreadable as error:
-        line, _ = Places(root).find([str(step) for step in builder.steps])
+        line, _ = Places(root).find([*map(str, builder.steps)])
         error.line, error.path = max(error.line, line), _shown(builder.steps)
         raise
 

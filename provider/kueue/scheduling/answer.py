@@ -37,9 +37,6 @@ def contender_of(jobset: Document, queues: Queues, created: float, job: Document
     """Return the contender that a new job will be; None if it has no queue, or one that is not known.
 
     Args:
-        jobset: The JobSet, as it is rendered.
-        queues: Known objects.
-        created: When it is created, in seconds since the epoch.
         job: The TrainJob, in mode trainer, where Kueue reads its labels; default: the JobSet.
     """
     labels = labels_of(job or jobset)
@@ -76,11 +73,8 @@ def answer(
     """Return what Kueue would do with a job, as a sentence without the name of the job, and where it would get quota now.
 
     Args:
-        queues: Known objects.
         workloads: Workloads of all namespaces, as far as they may be read.
-        asked: The job.
         before: Other jobs that are created before it.
-        now: Seconds since the epoch.
         expect: Returns what is known of how long jobs run; called with the jobs that are preempted, or, if the job waits, with
             those that have what it lacks.
     """
@@ -109,9 +103,6 @@ def forecast_waiting(queues: Queues, workloads: Sequence[Document], now: float, 
     """Return behind whom each waiting job waits, and when it starts, by namespace/name of the job.
 
     Args:
-        queues: All queues.
-        workloads: All Workloads.
-        now: Seconds since the epoch.
         expect: Returns what is known of how long jobs run; called with those that have what others lack.
     """
     simulate = partial(_simulate, queues, workloads, ())
@@ -127,12 +118,7 @@ def forecast_waiting(queues: Queues, workloads: Sequence[Document], now: float, 
 
 
 def with_position(start: str, position: int) -> str:
-    """Return when a job starts, with its position.
-
-    Args:
-        start: As `forecast_waiting` returns it; empty if that is not known.
-        position: In its ClusterQueue, from 1 on, as Kueue orders it.
-    """
+    """Return when a job starts, with its position. position: In its ClusterQueue, from 1 on, as Kueue orders it."""
     return f"waits at position {position} of its ClusterQueue{start.removeprefix('waits')}"
 
 

@@ -65,12 +65,9 @@ class Assignment:
 
     Args:
         flavors: Flavors by index of the group of pod sets and resource.
-        usage: Quota that it would use.
         short: Slots in which others have to be preempted, or have to end.
         borrowing: How far up in the cohorts it borrows.
         next_flavors: From which flavor on the next attempt searches.
-        fits: Whether a flavor was found for everything, if only by preemption.
-        victims: Workloads to preempt.
     """
 
     flavors: dict[tuple[int, str], str] = field(default_factory=dict)
@@ -100,12 +97,7 @@ class Assignment:
 def assign_flavors(
     snapshot: Snapshot, contender: Contender, groups: Sequence[PodGroup], start: Mapping[Place, int]
 ) -> Assignment:
-    """Return the flavors of a Workload, and the Workloads to preempt for it.
-
-    Args:
-        groups: Its pod sets that get flavors together.
-        start: From which flavor on to search; default: the first.
-    """
+    """Return the flavors of a Workload, and the Workloads to preempt for it."""
     search = snapshot.search(contender.queue)
     found = Assignment()
     for at, group in enumerate(groups):

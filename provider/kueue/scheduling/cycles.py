@@ -24,12 +24,8 @@ class Outcome:
     """What becomes of a Workload.
 
     Args:
-        contender: The Workload.
-        admitted: Its flavors and quota, if it is admitted.
         borrowed: How much of that is beyond the quota of its own queue.
-        victims: Workloads that are preempted for it.
         blocked_by: The Workload of a StrictFIFO queue behind which it waits.
-        unknown: What is not known of its requests, so that nothing can be said.
     """
 
     contender: Contender
@@ -62,12 +58,7 @@ class _Entry:
 
 
 class Scheduler:
-    """Runs cycles until nothing changes any more.
-
-    Args:
-        snapshot: The queues; changes with each decision.
-        waiting: Workloads that wait.
-    """
+    """Runs cycles until nothing changes any more. snapshot: The queues; changes with each decision."""
 
     def __init__(self, snapshot: Snapshot, waiting: Iterable[Contender]) -> None:
         self.snapshot = snapshot
@@ -140,7 +131,9 @@ class Scheduler:
             if entry.assignment.fits_now:
                 self._admit(entry.contender, entry.assignment)
         for victim in preempted.values():
-            self._evict(victim)
+            self.snapshot.remove(victim)
+            self.put(replace(victim, held={}, reserved=0.0, evicted=False, judged=False))
+            self._freed.append(victim.queue)
         return changed
 
     def _nominate(self, head: Contender) -> _Entry | None:
@@ -225,12 +218,6 @@ class Scheduler:
         line = self._lines[contender.queue]
         if line.first == contender.key:
             line.first = ""
-
-    def _evict(self, contender: Contender) -> None:
-        """Take the quota of a Workload away; it waits again."""
-        self.snapshot.remove(contender)
-        self.put(replace(contender, held={}, reserved=0.0, evicted=False, judged=False))
-        self._freed.append(contender.queue)
 
     def _wake(self, queue: str) -> None:
         """Try the parked Workloads of all queues again that share quota with one."""

@@ -47,7 +47,6 @@ class Ends:
     """When jobs give their quota back, by one reading of what is known: at the earliest, as late as expected, or at the latest.
 
     Args:
-        expected: What is known of them.
         bound: 0 for the earliest end that is expected, 1 for the last.
         latest: Whether time limits alone count.
     """
@@ -60,7 +59,6 @@ class Ends:
         """Return when a job gives its quota back, in seconds since the epoch; infinite if nothing tells.
 
         Args:
-            admitted: When it got its quota.
             now: Seconds since the epoch; a run of before does not end before that.
         """
         limit = admitted + contender.limit

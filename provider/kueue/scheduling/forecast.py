@@ -15,7 +15,6 @@ class Start:
     """The start of a job.
 
     Args:
-        at: In seconds since the epoch; infinite if it is open.
         open_for: Jobs whose end is not known, for which it is open.
         after: Jobs that end before, and share quota with it.
     """
@@ -26,13 +25,7 @@ class Start:
 
 
 def find_starts(scheduler: Scheduler, now: float, ends: Ends) -> dict[str, Start]:
-    """Return the start of each job that waits, if no other job comes.
-
-    Args:
-        scheduler: With all that run and wait, after its cycles; it changes.
-        now: Seconds since the epoch.
-        ends: When the jobs end.
-    """
+    """Return the start of each job that waits, if no other job comes."""
     clock, starts, ended = now, dict[str, Start](), list[Contender]()
     waiting = [outcome for outcome in scheduler.outcomes.values() if outcome.admitted is None]
     due_at = {each.key: ends.of(each, each.reserved or now, now) for each in _running(scheduler)}

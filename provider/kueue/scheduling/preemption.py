@@ -35,13 +35,7 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class Demand:
-    """What a preemptor wants.
-
-    Args:
-        preemptor: The Workload.
-        usage: Quota that it wants.
-        short: Slots in which others have to be preempted.
-    """
+    """What a preemptor wants. short: Slots in which others have to be preempted."""
 
     preemptor: Contender
     usage: Mapping[Slot, Fraction]
@@ -138,7 +132,7 @@ def _borrowing_queues(cohort: Node, but: Node | None, demand: Demand) -> Iterato
 
 def is_within(node: Node, slots: Iterable[Slot]) -> bool:
     """Return whether a node uses no more than its quota of all slots."""
-    return not any(node.exceeds(slot) for slot in slots)
+    return not any(map(node.exceeds, slots))
 
 
 def _candidates_in(
@@ -325,7 +319,7 @@ class _FairSearch:
 
 def below_common_cohort(one: Node, other: Node) -> tuple[Node, Node]:
     """Return the nodes on the way up from two queues that are below the first cohort which they have in common."""
-    ancestors = {id(node) for node in one.path[1:]}
+    ancestors = {*map(id, one.path[1:])}
     common = next(node for node in other.path[1:] if id(node) in ancestors)
 
     def child_of_common(node: Node) -> Node:
@@ -340,7 +334,7 @@ class _FairOrder:
     def __init__(self, snapshot: Snapshot, demand: Demand, candidates: Iterable[Contender]) -> None:
         self._snapshot, self._demand = snapshot, demand
         self._node = snapshot.node(demand.preemptor)
-        self._way = {id(node) for node in self._node.path[1:]}
+        self._way = {*map(id, self._node.path[1:])}
         self._done: set[int] = set()
         self._of: dict[str, list[Contender]] = {}
         for contender in candidates:

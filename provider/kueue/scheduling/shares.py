@@ -20,8 +20,6 @@ class Share:
 
     Args:
         ratio: The largest ratio among its resources.
-        weight: Its weight.
-        slots: In what it borrows.
     """
 
     ratio: Fraction = ZERO

@@ -40,11 +40,7 @@ class Contender:
 
     Args:
         key: Unique among all contenders; the UID of the Workload.
-        queue: Its ClusterQueue.
-        sets: Its pod sets.
-        priority: Its priority.
         created: When it was created, which is its place among those of its priority, in seconds since the epoch.
-        held: Quota that it has.
         reserved: When it got its quota, in seconds since the epoch.
         evicted: Whether it is being evicted.
         preempting: Whether it waits for Workloads that were preempted for it.
@@ -130,8 +126,6 @@ class Snapshot:
     """The state of all queues. Usage changes while a decision is simulated.
 
     Args:
-        queues: Known objects.
-        tree: Quotas and usage.
         fair: Whether Kueue shares fairly: preempts by dominant resource shares.
         running: Contenders that have quota, by ClusterQueue and key.
     """
@@ -220,13 +214,7 @@ def slots_below(node: Node) -> set[Slot]:
 def take_snapshot(
     queues: Queues, workloads: Iterable[Document], *, fair: bool = False
 ) -> tuple[Snapshot, list[Contender]]:
-    """Return the state of the queues, and the contenders that wait in them.
-
-    Args:
-        queues: Known objects: ClusterQueues, Cohorts, ResourceFlavors, LocalQueues.
-        workloads: Kueue's Workloads.
-        fair: Whether Kueue shares fairly.
-    """
+    """Return the state of the queues, and the contenders that wait in them."""
     snapshot = Snapshot(queues, tree([*queues.of("ClusterQueue"), *queues.of("Cohort")]), fair)
     covered = {
         name: [slot for slot, _ in quotas(section(queues.find("ClusterQueue", name), "spec"))]

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
-from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, section
 from pulumi_trainer.provider.kubernetes.values.typed import Findings
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.trainer.admission import jobset_webhook
 from pulumi_trainer.provider.trainer.pipeline.release import Release
 
-Document = dict[str, Any]
 _ONE_POD = {"parallelism": 1, "completions": 1}
 """Source: https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/apis/batch/v1/defaults.go (SetDefaults_Job)"""
 

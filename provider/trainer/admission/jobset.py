@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.views import Pod, jobs_of
 from pulumi_trainer.provider.trainer.admission.defaults import stored_jobset
@@ -19,8 +18,6 @@ from pulumi_trainer.provider.trainer.admission.jobset_rules import broken_rules,
 from pulumi_trainer.provider.trainer.admission.pod_names import pod_name_problems
 from pulumi_trainer.provider.trainer.admission.server import review
 from pulumi_trainer.provider.trainer.pipeline.release import Release
-
-Document = dict[str, Any]
 
 
 def review_jobset(jobset: Document, release: Release) -> list[Problem]:

@@ -131,7 +131,6 @@ class _ClaimTemplate:
     """A template of a volumeClaimPolicy.
 
     Args:
-        claim: Name of the template.
         is_repeated: Whether an earlier template has this name.
         places: Index of the policy, and of the template in it.
     """

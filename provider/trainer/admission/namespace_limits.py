@@ -13,7 +13,7 @@ from pulumi_trainer.provider.kubernetes.client.api_resources import PRIORITY_CLA
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import NoNode, reason_without_node
 from pulumi_trainer.provider.kubernetes.values import limit_ranges, resource_quotas
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, section, text
 from pulumi_trainer.provider.kubernetes.values.limit_ranges import with_defaults
 from pulumi_trainer.provider.kubernetes.values.pod_requests import with_limits_as_requests
 from pulumi_trainer.provider.kubernetes.values.resource_quotas import Exceeded, Pods
@@ -23,7 +23,6 @@ from pulumi_trainer.provider.kueue.podsets import with_overhead
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.trainer.admission.referents import pod_referents
 
-Document = dict[str, Any]
 _NOT_FOUND = {
     RUNTIME_CLASS: 'pod rejected: RuntimeClass "{name}" not found',
     PRIORITY_CLASS: "no PriorityClass with name {name} was found",

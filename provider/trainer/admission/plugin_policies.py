@@ -36,7 +36,6 @@ def remove_policies(document: Any, release: Release, *, refuse: bool) -> tuple[A
     """Return a document without the policies of users' plugins, and these policies.
 
     Args:
-        document: Any value; only runtimes have policies.
         refuse: Whether a policy of a plugin is an error.
 
     Raises:

@@ -28,11 +28,7 @@ _CLAIMS = {"resourceClaimTemplateName": kinds.RESOURCE_CLAIM_TEMPLATE, "resource
 
 @dataclass(frozen=True)
 class Referent:
-    """A referenced object.
-
-    Args:
-        needed: Whether no Pod runs without it; Pods may run without a pull secret.
-    """
+    """A referenced object. needed: Whether no Pod runs without it; Pods may run without a pull secret."""
 
     kind: Kind
     name: str

@@ -95,7 +95,7 @@ def _container(container: Document, elsewhere: list[str]) -> Document:
     if place:
         elsewhere.append(f"env of {container['name']} in {place}")
         return without(container, "env")
-    return {**container, "env": [_without_value(each) for each in variables]}
+    return {**container, "env": [*map(_without_value, variables)]}
 
 
 def _without_value(variable: Document) -> Document:

@@ -12,12 +12,7 @@ _FORM = "give hf://OWNER/NAME"
 
 
 def repository_problem(uri: object, kind: str) -> Problem | None:
-    """Return what Trainer's initializer does not fetch as its `hf://` URI says; None if it does, or for other schemes.
-
-    Args:
-        uri: The URI; may be unknown.
-        kind: dataset or model.
-    """
+    """Return what Trainer's initializer does not fetch as its `hf://` URI says; None if it does, or for other schemes."""
     if not isinstance(uri, str) or not uri.startswith(_SCHEME):
         return None
     owner, _, rest = uri.removeprefix(_SCHEME).partition("/")

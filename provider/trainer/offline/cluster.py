@@ -19,7 +19,7 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.cost import cost_of, estimate_time, flavors_of, time_limit
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
-from pulumi_trainer.provider.kubernetes.values.accessors import section, text, without
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, section, text, without
 from pulumi_trainer.provider.kueue import configuration, queue_state
 from pulumi_trainer.provider.kueue.configuration import configuration_of, is_configuration
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
@@ -60,7 +60,6 @@ from pulumi_trainer.provider.trainer.offline.snapshots import SUFFIX, runtime_of
 from pulumi_trainer.provider.trainer.pipeline import Mode, Release, render
 from pulumi_trainer.provider.trainer.pipeline.modes import queued_object
 
-Document = dict[str, Any]
 Key = tuple[str, str, str, str]
 """API group, kind, namespace ("" for cluster-wide kinds), name."""
 

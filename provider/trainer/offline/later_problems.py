@@ -8,9 +8,9 @@ from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import Document
 from pulumi_trainer.provider.kubernetes.values.documents import split_path
 
-Document = dict[str, Any]
 Path = tuple[str, ...]
 
 _NO_PATH = "<nil>"

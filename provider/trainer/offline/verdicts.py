@@ -79,7 +79,7 @@ def _in_order(documents: Iterable[Document]) -> Iterator[Document]:
     for document in documents:
         metadata = section(document.content, "metadata")
         parts = (document.content.get("kind"), metadata.get("namespace"), metadata.get("name"))
-        place = tuple(str(part) for part in parts)
+        place = tuple(map(str, parts))
         is_first = place not in seen
         seen.add(place)
         if (waiting or document.content.get("kind") == "TrainJob") and not (is_first and is_referred(document.content)):

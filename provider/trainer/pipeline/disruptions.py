@@ -79,7 +79,9 @@ def tolerate_disruptions(jobset: Document, disruptions: Disruptions) -> Document
     jobs: list[Document] = []
     for job in jobs_of(jobset):
         if may_tolerate(job):
-            jobs.append(_tolerant_job(job))
+            document = _with_pod_rules(job, DISRUPTED, STOPPED)
+            spec = {"backoffLimit": 0, **document["template"]["spec"]}
+            jobs.append({**document, "template": {**document["template"], "spec": spec}})
         else:
             jobs.append(job.document)
     own = section(jobset, "spec", "failurePolicy")
@@ -157,13 +159,6 @@ def _reported(pattern: str) -> bool:
         return go_regexp.matches(pattern, _MESSAGE)
     except ValueError:  # JobSet logs it and goes on
         return False
-
-
-def _tolerant_job(job: ReplicatedJob) -> Document:
-    """Return a replicated job with the rules for disruptions."""
-    document = _with_pod_rules(job, DISRUPTED, STOPPED)
-    spec = {"backoffLimit": 0, **document["template"]["spec"]}
-    return {**document, "template": {**document["template"], "spec": spec}}
 
 
 def _with_pod_rules(job: ReplicatedJob, *added: Mapping[str, Any]) -> Document:

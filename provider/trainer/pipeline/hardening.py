@@ -32,11 +32,7 @@ _SSHD = (
 
 
 def harden_jobset(jobset: Document, ml_policy: Mapping[str, Any], mode: Mode) -> Document:
-    """Return a rendered JobSet with hardened Pods.
-
-    Args:
-        mode: In mode trainer nothing is changed, as a patch has done it.
-    """
+    """Return a rendered JobSet with hardened Pods. mode: In mode trainer nothing is changed, as a patch has done it."""
     found: list[Problem] = []
     if mode != "trainer":
         found += _unnamed_users(jobset, ml_policy)

@@ -34,7 +34,8 @@ def finish(objects: list[dict[str, Any]], info: Info, job: TrainJob, mode: Mode)
         elif document["kind"] == "JobSet":
             _mark(document, job)
             _leave_to_kueue(document)
-            _hand_over(document, job)
+            if job.spec.get("managedBy") == MULTIKUEUE:  # Trainer's controller ignores such a TrainJob
+                document["spec"]["managedBy"] = MULTIKUEUE
             _limit_time(document, job)
             if info.policy("mpi") is not None:
                 _connect_open_mpi_5(document)
@@ -80,12 +81,6 @@ def _leave_to_kueue(jobset: dict[str, Any]) -> None:
     """
     if jobset["metadata"].get("labels", {}).get(QUEUE):
         jobset["spec"].pop("suspend", None)
-
-
-def _hand_over(jobset: dict[str, Any], job: TrainJob) -> None:
-    """Set managedBy of a job that MultiKueue manages, as Trainer's controller ignores such a TrainJob."""
-    if job.spec.get("managedBy") == MULTIKUEUE:
-        jobset["spec"]["managedBy"] = MULTIKUEUE
 
 
 def _limit_time(jobset: dict[str, Any], job: TrainJob) -> None:

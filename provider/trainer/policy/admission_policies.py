@@ -16,6 +16,7 @@ from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.jobs.usage import USER
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.pod_security import WITHOUT_NODE
+from pulumi_trainer.provider.kubernetes.values.accessors import Document
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.trainer.policy.rules import (
@@ -26,8 +27,6 @@ from pulumi_trainer.provider.trainer.policy.rules import (
     listed_names,
     runtime_pattern,
 )
-
-Document = dict[str, Any]
 
 _VERSION = "admissionregistration.k8s.io/v1"
 _PODS = "has(object.spec.replicatedJobs) ? object.spec.replicatedJobs.map(j, j.template.spec.template.spec) : []"
@@ -46,7 +45,6 @@ def render_policies(rules: JobRules, name: str, namespaces: Sequence[str] = ()) 
 
     Args:
         name: Name of the policy; the one for TrainJobs has the suffix `-trainjobs`.
-        namespaces: Where they hold; default: everywhere.
     """
     kinds = {JOBSET: ("", [*_of_jobset(rules)]), TRAIN_JOB: ("-trainjobs", [*_of_train_job(rules)])}
     documents = list[Document]()

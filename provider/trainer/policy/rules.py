@@ -51,7 +51,6 @@ class Broken:
     """A rule that a job breaks.
 
     Args:
-        rule: Its name in a file.
         where: What of the job it is about: `images`, `gpus`, `host_access`, `queue`, `checkpoints`, `runtime` or `channel`.
     """
 
@@ -78,11 +77,7 @@ def in_file(rule: str) -> str:
 
 
 def find_beyond_team(rules: JobRules, gpus: Mapping[str, int]) -> dict[str, str]:
-    """Return why the jobs of a namespace have too many GPUs together, by namespace.
-
-    Args:
-        gpus: Namespace -> GPUs of all its jobs.
-    """
+    """Return why the jobs of a namespace have too many GPUs together, by namespace."""
     found = dict[str, str]()
     for namespace, most in rules.team_gpus.items():
         if gpus.get(namespace, 0) > most:
@@ -112,11 +107,6 @@ def full_name(image: str) -> str:
     if first in ("docker.io", "index.docker.io"):
         first, rest = "docker.io", rest if "/" in rest else f"library/{rest}"
     return f"{first}/{rest}"
-
-
-def most_gpus(rules: JobRules, priority: str) -> int | None:
-    """Return the most GPUs of a job with a priority; None for no limit."""
-    return rules.gpus.get(priority, rules.gpus.get(ANY))
 
 
 def runtime_pattern(runtimes: Sequence[str]) -> str:
@@ -151,7 +141,7 @@ def _too_many_gpus(rules: JobRules, job: Job) -> _Found:
     gpus, priority = job.get("gpus"), job.get("priority") or ANY
     if not isinstance(priority, str):
         return
-    most = most_gpus(rules, priority)
+    most = rules.gpus.get(priority, rules.gpus.get(ANY))
     if most is None:
         return
     if gpus is None:

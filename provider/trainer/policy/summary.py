@@ -55,8 +55,6 @@ def summarize(
 
     Args:
         queued: The object with the job's labels for Kueue: the TrainJob in mode trainer, else the JobSet.
-        nodes: Nodes of the training.
-        runtime: `name`, and as far as it has them `release` and `channel` of the runtime.
     """
     labels = section(queued, "metadata").get("labels")
     priority = labels if isinstance(labels, Unknown) else section(labels).get(PRIORITY)

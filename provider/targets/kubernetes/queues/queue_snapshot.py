@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
-from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS, Document, Facts
+from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS, Facts
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.values.accessors import Document
 from pulumi_trainer.provider.kueue import configuration
 from pulumi_trainer.provider.kueue.api_resources import (
     ADMISSION_CHECK,

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import chain, product
 
+from pulumi_trainer.provider.kubernetes.values.accessors import Document
 from pulumi_trainer.provider.kueue.queue_state import Queues, complete_queues
 from pulumi_trainer.provider.trainer.admission.warnings.placing import gpu_taints
 from pulumi_trainer.provider.trainer.admission.warnings.rule import Rule, Warning
 from pulumi_trainer.provider.trainer.admission.warnings.severity import IGNORE, REFUSED, Severities, Severity
 from pulumi_trainer.provider.trainer.admission.warnings.starting import subdomain
 from pulumi_trainer.provider.trainer.admission.warnings.table import CLOSED_NETWORK, RULES
-from pulumi_trainer.provider.trainer.admission.warnings.view import Document, Taints, View
+from pulumi_trainer.provider.trainer.admission.warnings.view import Taints, View
 from pulumi_trainer.provider.trainer.pipeline import Mode, Release
 
 __all__ = [
@@ -51,8 +52,6 @@ def warnings(
     """Return the warnings about an admitted TrainJob, in the order of their codes; unknown values count as valid.
 
     Args:
-        runtime: The runtime, with the API server's defaults.
-        train_job: The TrainJob, with the API server's defaults.
         objects: The rendered objects (`Rendered.objects`, or a list); empty if rendering failed.
         siblings: Other JobSets; the one of this job may be among them.
         taints: Taints of nodes and flavors with GPUs (`gpu_taints`); None if unknown, then PT111 is left out.

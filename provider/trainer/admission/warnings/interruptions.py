@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pulumi_trainer.provider.jobs.attempts import INTERRUPTED_RULE
 from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import items, labels_of, name_of, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, items, labels_of, name_of, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.kueue.labels import PRIORITY
@@ -17,7 +17,7 @@ from pulumi_trainer.provider.trainer.admission.warnings.launchers import find_la
 from pulumi_trainer.provider.trainer.admission.warnings.queues import cluster_queue_of_job
 from pulumi_trainer.provider.trainer.admission.warnings.quota_changes import preemption_policy, reclaiming_queues
 from pulumi_trainer.provider.trainer.admission.warnings.storage import UNCOUNTED, loses_all
-from pulumi_trainer.provider.trainer.admission.warnings.view import Document, Step, View, number, value_or_unknown
+from pulumi_trainer.provider.trainer.admission.warnings.view import Step, View, number, value_or_unknown
 from pulumi_trainer.provider.trainer.labels import patched_jobs
 from pulumi_trainer.provider.trainer.pipeline.disruptions import (
     DISRUPTED,
@@ -336,7 +336,7 @@ def unsaved_work(view: View) -> Iterator[Problem]:
     if queue is None or first_unknown(section(queue, "spec", "preemption")) is not None or not _lower_priority(view):
         return
     by = [*_preemptors(view, queue)]
-    saves = any(view.variable(name) for name in (CHECKPOINT_DIR, OUTPUT))
+    saves = any(map(view.variable, (CHECKPOINT_DIR, OUTPUT)))
     if by and not saves and view.steps and all(map(loses_all, filter(trains, view.steps))):
         why = (
             f"Kueue may preempt this job, and any other one in the queue that saves nothing beyond its Pods, for"

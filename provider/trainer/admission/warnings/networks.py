@@ -272,7 +272,7 @@ def _admits_dns(view: View, rule: Document) -> bool:
     by_udp = [each for each in items(rule, "ports") if each.get("protocol") == "UDP"]  # resolvers ask by UDP first
     if rule.get("ports") and not (by_udp and _has_port({"ports": by_udp}, _DNS_PORT)):
         return False
-    peers = [section(peer) for peer in listed(rule.get("to"))]
+    peers = [*map(section, listed(rule.get("to")))]
     for peer in peers:
         selector = section(peer, "namespaceSelector")
         if "ipBlock" in peer or ("namespaceSelector" in peer and view.may_select(selector, "kube-system")):
@@ -282,7 +282,7 @@ def _admits_dns(view: View, rule: Document) -> bool:
 
 def _reaches_out(rule: Document) -> bool:
     """Return whether a rule may admit a server of data, outside of the cluster or in another namespace."""
-    peers = [section(peer) for peer in listed(rule.get("to"))]
+    peers = [*map(section, listed(rule.get("to")))]
     ports = [number(each.get("port")) for each in items(rule, "ports")]
     only_dns = bool(ports) and all(port == _DNS_PORT for port in ports)
     return not only_dns and (not peers or any("ipBlock" in each or "namespaceSelector" in each for each in peers))

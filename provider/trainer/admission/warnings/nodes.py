@@ -8,7 +8,7 @@ from itertools import chain
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import NoNode, selects, shown_taint, untolerated
 from pulumi_trainer.provider.kubernetes.schema.tolerations import Tolerations
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, mappings, section, texts
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, mappings, section, texts
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.views import Container, ReplicatedJob
 from pulumi_trainer.provider.kueue.podsets import PodSet, pod_sets
@@ -19,7 +19,7 @@ from pulumi_trainer.provider.trainer.admission.warnings.queues import (
     reason_not_fitting_queue,
     unmatched_flavor,
 )
-from pulumi_trainer.provider.trainer.admission.warnings.view import Document, View
+from pulumi_trainer.provider.trainer.admission.warnings.view import View
 
 _HOSTNAME = "kubernetes.io/hostname"
 _RDMA = ("rdma/", "nvidia.com/hostdev", "nvidia.com/mlnxnics")

@@ -10,19 +10,11 @@ from pulumi_trainer.provider.kubernetes.device_claims import count_gpus
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import lasting_taints, shown_taint
 from pulumi_trainer.provider.kubernetes.schema.tolerations import Tolerations
-from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, mappings, section, texts
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, items, listed, mappings, section, texts
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.views import entries
 from pulumi_trainer.provider.kueue.prices import gpu_flavors
-from pulumi_trainer.provider.trainer.admission.warnings.view import (
-    DEFAULT_NAMESPACE,
-    Document,
-    Step,
-    Taints,
-    View,
-    amount,
-    gpus,
-)
+from pulumi_trainer.provider.trainer.admission.warnings.view import Step, Taints, View, amount, gpus
 from pulumi_trainer.provider.trainer.pipeline.resources import is_gpu
 
 _NCCL = ("torch", "jax", "mpi")
@@ -254,7 +246,7 @@ def one_node_claims(view: View) -> Iterator[Problem]:
 
 def _known_claims(view: View, step: Step) -> Iterator[tuple[Any, tuple[str, list[str]]]]:
     """Yield name, path and access modes of each known PersistentVolumeClaim of a step."""
-    namespace = section(view.jobset, "metadata").get("namespace") or DEFAULT_NAMESPACE
+    namespace = view.namespace
     for at, volume in entries(step.pod.spec, "volumes", step.pod.at):
         name = section(volume, "persistentVolumeClaim").get("claimName")
         claim = view.queues.find("PersistentVolumeClaim", name, namespace)

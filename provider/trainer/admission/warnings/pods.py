@@ -11,21 +11,14 @@ from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
-from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, section
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown
-from pulumi_trainer.provider.kubernetes.views import Container, entries
+from pulumi_trainer.provider.kubernetes.views import entries
 from pulumi_trainer.provider.trainer.admission import podgroups
 from pulumi_trainer.provider.trainer.admission.pod_names import is_root
 from pulumi_trainer.provider.trainer.admission.pod_validation import job_problems
-from pulumi_trainer.provider.trainer.admission.warnings.view import (
-    Document,
-    Step,
-    View,
-    amount,
-    listed_or_unknown,
-    value_or_unknown,
-)
+from pulumi_trainer.provider.trainer.admission.warnings.view import View, amount, listed_or_unknown, value_or_unknown
 from pulumi_trainer.provider.trainer.pipeline.info import NODE, TRAINER
 
 _OVERCOMMITTED = ("cpu", "memory", "ephemeral-storage")
@@ -48,19 +41,14 @@ def refused_resources(view: View) -> Iterator[Problem]:
     for step in view.steps:
         for container in step.pod.all_containers:
             where = f"{container.at}.resources"
-            if _is_written_in_job(view, step, container):
+            trains = container.name == NODE and (step.ancestor == TRAINER or step.name == NODE)
+            if trains and section(view.trainer, "resourcesPerNode"):
                 where = RESOURCES
             for why, hint in _wrong(section(container.document, "resources")):
                 yield Problem(where, f"the container {container.name} {why}", hint)
 
 
 RESOURCES = "spec.trainer.resourcesPerNode"
-
-
-def _is_written_in_job(view: View, step: Step, container: Container) -> bool:
-    """Return whether the TrainJob sets the resources of a container."""
-    trains = container.name == NODE and (step.ancestor == TRAINER or step.name == NODE)
-    return trains and bool(section(view.trainer, "resourcesPerNode"))
 
 
 def _wrong(resources: Document) -> Iterator[tuple[str, str]]:

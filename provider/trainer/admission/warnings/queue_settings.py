@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, duration
 from pulumi_trainer.provider.kueue.configuration import FRAMEWORKS, leaves_out, pods_ready_timeout
@@ -27,7 +27,7 @@ from pulumi_trainer.provider.kueue.labels import (
     UNCONSTRAINED,
 )
 from pulumi_trainer.provider.trainer.admission.warnings.queues import PLACED, QUEUED, cluster_queue_of_job, local_queue
-from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, Document, View, value_or_unknown
+from pulumi_trainer.provider.trainer.admission.warnings.view import View, value_or_unknown
 from pulumi_trainer.provider.trainer.labels import KAI_QUEUE
 
 _KUEUE_PATCH = "kueue.x-k8s.io/manager"
@@ -263,7 +263,7 @@ def unmanaged_namespace(view: View) -> Iterator[Problem]:
     Source: `WorkloadShouldBeSuspended` and `ReconcileGenericJob` of
     https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework
     """
-    namespace = section(view.train_job, "metadata").get("namespace") or DEFAULT_NAMESPACE
+    namespace = view.namespace
     if view.queues.configuration is None or not text(view.queue) or _is_left_out(view):
         return
     if view.queues.manages(namespace) is False:
@@ -277,7 +277,7 @@ def unmanaged_namespace(view: View) -> Iterator[Problem]:
 def held_without_queue(view: View) -> Iterator[Problem]:
     """Yield that Kueue suspends a job without a queue, which no queue can admit."""
     configuration = view.queues.configuration or {}
-    namespace = section(view.train_job, "metadata").get("namespace") or DEFAULT_NAMESPACE
+    namespace = view.namespace
     if view.queue or configuration.get("manageJobsWithoutQueueName") is not True or _is_left_out(view):
         return
     if view.queues.manages(namespace):

@@ -12,7 +12,7 @@ from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import is_made_on_demand
-from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, listed, section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, listed, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.kueue.fit import NotFitting, reason_not_fitting
@@ -31,7 +31,7 @@ from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import ZERO, amount, format_amount
 from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
-from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, Document, View
+from pulumi_trainer.provider.trainer.admission.warnings.view import View
 from pulumi_trainer.provider.trainer.labels import RENAMED_TO
 
 PLACED = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL)
@@ -245,7 +245,7 @@ def no_topology_domain(view: View) -> Iterator[Problem]:
 
 def namespace_not_selected(view: View) -> Iterator[Problem]:
     """Yield that a job's ClusterQueue does not select its namespace."""
-    behind, namespace = cluster_queue_of_job(view), _namespace(view)
+    behind, namespace = cluster_queue_of_job(view), view.namespace
     if behind is None or not isinstance(namespace, str):
         return
     spec = section(behind, "spec")
@@ -276,7 +276,7 @@ def _selector_text(selector: Document) -> str:
 
 def missing_local_queue(view: View) -> Iterator[Problem]:
     """Yield that the LocalQueue of a job does not exist in its namespace."""
-    name, namespace = view.queue, _namespace(view)
+    name, namespace = view.queue, view.namespace
     if isinstance(namespace, str) and view.queues.lacks("LocalQueue", name, namespace):
         why = f"LocalQueue {name} does not exist in namespace {namespace}: Kueue never admits the job"
         near = _similar_name(name, view.queues.inside("LocalQueue", namespace))
@@ -429,13 +429,9 @@ def _hint_flavor(view: View, found: NotFitting) -> str:
     return "change tolerations or the node selector, or choose another queue"
 
 
-def _namespace(view: View) -> Any:
-    return section(view.train_job, "metadata").get("namespace") or DEFAULT_NAMESPACE
-
-
 def local_queue(view: View) -> Document | None:
     """Return the LocalQueue of the job; None if unknown."""
-    return view.queues.find("LocalQueue", view.queue, _namespace(view))
+    return view.queues.find("LocalQueue", view.queue, view.namespace)
 
 
 def cluster_queue_of_job(view: View) -> Document | None:

@@ -43,7 +43,7 @@ def missing_objects(view: View, *, kind: Kind, needed: bool = True) -> Iterator[
 
 def _lacking(view: View, each: Referent, effect: str) -> Iterator[tuple[tuple[str, ...], Problem]]:
     """Yield what is missing, name or name and key, with its problem."""
-    kind, namespace = each.kind.kind, section(view.jobset, "metadata").get("namespace") or DEFAULT_NAMESPACE
+    kind, namespace = each.kind.kind, view.namespace
     if view.queues.lacks(kind, each.name, namespace):
         why = (
             f"{kind} {each.name} is not among the documents for namespace {namespace}{_elsewhere(view, each)}: {effect}"

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import Document
 from pulumi_trainer.provider.kueue.queue_state import Queues
-from pulumi_trainer.provider.trainer.admission.warnings.view import Document, View
+from pulumi_trainer.provider.trainer.admission.warnings.view import View
 from pulumi_trainer.provider.trainer.pipeline import Mode
 
 

@@ -6,15 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, section
 from pulumi_trainer.provider.kubernetes.views import completions
-from pulumi_trainer.provider.trainer.admission.warnings.view import (
-    DEFAULT_NAMESPACE,
-    Document,
-    Step,
-    View,
-    value_or_unknown,
-)
+from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, Step, View, value_or_unknown
 from pulumi_trainer.provider.trainer.labels import KAI_SCHEDULER
 from pulumi_trainer.provider.trainer.pipeline.info import NODE
 from pulumi_trainer.provider.trainer.pipeline.plugins.coscheduling import POD_GROUP_LABEL

@@ -14,7 +14,7 @@ from typing import Any
 from pulumi_trainer.provider.jobs.nodes import given_nodes, nodes_with_launcher
 from pulumi_trainer.provider.kubernetes.device_claims import DeviceClaim, claims_of_container, count_gpus
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, items, listed, section, section_if_given
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
@@ -25,7 +25,6 @@ from pulumi_trainer.provider.trainer.pipeline.info import NODE, TRAINER
 from pulumi_trainer.provider.trainer.pipeline.modes import queued_object
 from pulumi_trainer.provider.trainer.pipeline.resources import gpus as counted_gpus
 
-Document = dict[str, Any]
 Taints = Mapping[str, Sequence[Mapping[str, Any]]]
 """Name of a node or flavor with GPUs -> its taints."""
 
@@ -51,22 +50,13 @@ class Step(ReplicatedJob):
         return [section(other).get("name") for other in listed(self.document.get("dependsOn"))]
 
 
-def _mapping_or_none(value: Any) -> Document | None:
-    return value if isinstance(value, dict) else None
-
-
 def _flat(lists: Iterable[Any]) -> list[Any]:
     return [*chain.from_iterable(map(listed, lists))]
 
 
 @dataclass(frozen=True)
 class SuccessPolicy:
-    """Whose completion makes a JobSet complete.
-
-    Args:
-        steps: Names of the replicated jobs that count.
-        one_is_enough: Whether one of them is enough.
-    """
+    """Whose completion makes a JobSet complete. steps: Names of the replicated jobs that count."""
 
     steps: list[Any]
     one_is_enough: bool
@@ -98,6 +88,10 @@ class View:
     @property
     def name(self) -> Any:
         return section(self.train_job, "metadata").get("name")
+
+    @property
+    def namespace(self) -> Any:
+        return section(self.train_job, "metadata").get("namespace") or DEFAULT_NAMESPACE
 
     @cached_property
     def jobset(self) -> Document:
@@ -160,10 +154,10 @@ class View:
     @cached_property
     def ml_policy(self) -> Document | None:
         """`spec.mlPolicy` of the runtime; None if it is missing, which differs from an empty one."""
-        return _mapping_or_none(section(self.runtime, "spec").get("mlPolicy"))
+        return section_if_given(section(self.runtime, "spec"), "mlPolicy")
 
     def policy(self, name: str) -> Document | None:
-        return _mapping_or_none((self.ml_policy or {}).get(name))
+        return section_if_given(self.ml_policy, name)
 
     def has_policy(self, *names: str) -> bool:
         return any(self.policy(name) is not None for name in names)
@@ -171,7 +165,7 @@ class View:
     @property
     def trainer(self) -> Document | None:
         """`spec.trainer`; None if it is missing, which differs from an empty one."""
-        return _mapping_or_none(section(self.train_job, "spec").get("trainer"))
+        return section_if_given(section(self.train_job, "spec"), "trainer")
 
     @property
     def patches(self) -> list[tuple[int, Document]]:
