@@ -263,7 +263,7 @@ class JobComponent(pulumi.ComponentResource):
             session.current().promised.add(claim.key)
             namespace = restore_outputs(plan.namespace, unknown)
             place = session.target_input(plan.with_workers([claim.key]), target)
-            self.volumes[token] = claim.resource(place, namespace, self, target, urn, adopt=plan.job.adopt)
+            self.volumes[token] = claim.resource(place, namespace, self, target, urn, adopt=bool(plan.job.adopt))
             unknown[token] = self.volumes[token].name
         digest = plan.content_digest
         if isinstance(digest, Unknown):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pulumi
 from pulumi_trainer.args import plaintext_secrets
@@ -48,7 +48,7 @@ class RuntimeArgs(ComponentArgs):
     labels: Mapping[str, pulumi.Input[str]] | None = None
     annotations: Mapping[str, pulumi.Input[str]] | None = None
     force: bool = False
-    adopt: bool = False
+    adopt: bool | Literal["existing"] = False
     target: Destination | None = None
 
     shipped = ComponentArgs.shipped | {"release", "catalog", "force"}
@@ -106,7 +106,8 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
             framework of `ml_policy`.
         annotations: Annotations of the runtime.
         force: Whether the runtime may be deleted while an unfinished TrainJob uses it; default: False.
-        adopt: Whether to take over an equal runtime of the cluster that belongs to no program (mode trainer); default: False.
+        adopt: Whether to take over an equal runtime of the cluster that belongs to no program (mode trainer); `existing`: one
+            that is missing is refused, and not created. Default: False.
         target: `Local(...)` or `Kubernetes(...)`; default: `trainer:target` of the stack, else Local.
         opts: Resource options.
     """
@@ -216,7 +217,7 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
                 component=urn,
                 trainer=trainer,
                 force=self._force,
-                adopt=bool(self._args.adopt),
+                adopt=self._args.adopt,
             )
             options = pulumi.ResourceOptions(
                 parent=self,
@@ -275,7 +276,8 @@ class TrainingRuntime(ClusterTrainingRuntime):
             framework of `ml_policy`.
         annotations: Annotations of the runtime.
         force: Whether the runtime may be deleted while an unfinished TrainJob uses it; default: False.
-        adopt: Whether to take over an equal runtime of the cluster that belongs to no program (mode trainer); default: False.
+        adopt: Whether to take over an equal runtime of the cluster that belongs to no program (mode trainer); `existing`: one
+            that is missing is refused, and not created. Default: False.
         target: `Local(...)` or `Kubernetes(...)`; default: `trainer:target` of the stack, else Local.
         opts: Resource options.
     """

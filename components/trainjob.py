@@ -95,7 +95,7 @@ class TrainJob(JobComponent):
         interrupt: Whether a change may end an unfinished run: `refuse` (default), `allow`, or `checkpoint`, for jobs
             with a checkpoint policy: the run saves a checkpoint first, and the new run goes on from it.
         adopt: Whether to take over an equal live object of the same name, and a folder of checkpoints in S3 that belongs to
-            another stack.
+            another stack; `existing`: a job that is missing is refused, and does not train. Default: False.
         target: `Local(...)` or `Kubernetes(...)`; default: `trainer:target` of the stack, else Local.
         opts: Resource options.
     """

@@ -10,15 +10,33 @@ from pulumi_trainer.convert.components import RUNTIMES
 from pulumi_trainer.convert.evaluate import Declared
 from pulumi_trainer.convert.findings import Findings
 from pulumi_trainer.convert.jobsets import JobSetJob, compare_jobset, is_jobset, read_jobset
-from pulumi_trainer.convert.program import Key, Part, is_convertible, key_of, parts_of, write_project, write_source
+from pulumi_trainer.convert.program import (
+    Key,
+    Part,
+    is_convertible,
+    key_of,
+    parts_of,
+    title,
+    write_project,
+    write_source,
+)
 from pulumi_trainer.convert.proof import prove
+from pulumi_trainer.convert.upgrade import is_marked
 from pulumi_trainer.convert.v1_jobs import V1Job, read_v1_job
 from pulumi_trainer.convert.v1_pods import compare_pods
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below, several
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, controller_of, name_of, place_of, without
+from pulumi_trainer.provider.kubernetes.values.accessors import (
+    Document,
+    controller_of,
+    mappings,
+    name_of,
+    section,
+    without,
+)
 from pulumi_trainer.provider.trainer.admission.training_operator import is_job
 
 _NO_COMPONENT = "has no component in pulumi-trainer"
+_IN_PLAIN_TEXT = "a variable is a secret in plain text, which a program keeps in a Secret"
 _LEAVE = "leave it as it is, or write it in Python by hand"
 _KEEP = "keep applying it as before, or use a resource of pulumi-kubernetes"
 
@@ -66,9 +84,9 @@ def take_over(documents: Iterable[tuple[str, Document]], runtimes: Iterable[Docu
         if not changed:
             found.refused += left
             return found
-        for title, differences in changed.items():
-            left.append(Problem(title, f"the program would change it: {several(differences)}", _LEAVE))
-        given = [each for each in given if _where(*each) not in changed]
+        for where, differences in changed.items():
+            left.append(Problem(where, f"the program would change it: {several(differences)}", _LEAVE))
+        given = [each for each in given if title(*each) not in changed]
 
 
 def convert(
@@ -86,7 +104,7 @@ def convert(
     replaced: dict[str, V1Job | JobSetJob] = {}
     made_by_others = list[Result]()
     for origin, document in documents:
-        where = _where(origin, document)
+        where = title(origin, document)
         owner = _controller_of(document)
         if owner:
             made_by_others.append(Result(where, notes=[f"is not in the program: {owner} makes it"]))
@@ -109,7 +127,7 @@ def convert(
     for job in replaced.values():
         _add_comments(job, parts)
     if adopt:
-        _adopt(parts, replaced.values(), has_trainer)
+        _adopt(parts, replaced.values())
     files = dict[str, str]()
     source = write_source(parts, refused, files, live)
     declared = prove(source, files, parts, {key[2]: each for key, each in live.items()})
@@ -117,18 +135,16 @@ def convert(
     return Conversion(source, files, has_trainer, [*results, *made_by_others], refused)
 
 
-def _where(origin: str, document: Document) -> str:
-    return f"{origin}: {document['kind']} {'/'.join(filter(None, place_of(document)))}".strip()
-
-
-def _adopt(parts: Iterable[Part], jobs: Iterable[V1Job | JobSetJob], has_trainer: bool) -> None:
-    """Let the program take over the objects of a cluster. The runtime of a JobSet is none of them, and stays in the program."""
+def _adopt(parts: Iterable[Part], jobs: Iterable[V1Job | JobSetJob]) -> None:
+    """Let the program take over the objects of a cluster. A JobSet stays one, and its runtime is in the program alone."""
     made = {key_of(each.train_job) for each in jobs}
     runtimes = {key_of(each.runtime) for each in jobs if each.runtime is not None}
     for part in parts:
         part.adopt = part.key not in runtimes
-        if has_trainer and part.key in made | runtimes:
+        if part.key in made | runtimes:
             part.mode = "jobset"
+        if any(is_marked(each.get("value")) for each in mappings(section(part.document, "spec", "trainer").get("env"))):
+            part.differences.append(_IN_PLAIN_TEXT)
 
 
 def _controller_of(document: Document) -> str:
@@ -212,10 +228,5 @@ def _results(
     made_runtimes = {key_of(job.runtime) for job in replaced.values() if job.runtime is not None}
     for part in by_key.values():
         if part.key not in made_runtimes:
-            results.append(Result(_title(part), notes=part.notes, differences=part.differences))
+            results.append(Result(part.title, notes=part.notes, differences=part.differences))
     return results
-
-
-def _title(part: Part) -> str:
-    kind, namespace, name = part.key
-    return f"{part.origin}: {kind} {'/'.join(filter(None, (namespace, name)))}"

@@ -17,8 +17,9 @@ from pulumi_trainer.convert.gpu_queues import Group, find_group, references
 from pulumi_trainer.convert.python_source import Call, Expression, Secret, key_of_marker, pulumi_yaml, statement
 from pulumi_trainer.convert.typed import snake_case
 from pulumi_trainer.convert.upgrade import is_marked, upgraded
+from pulumi_trainer.provider.jobs.submission import EXISTING
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, place_of, section, text
 from pulumi_trainer.runtimes import BUILT_IN
 
 _RESERVED = {"config", "pulumi", "trainer", "kubernetes", "Path", HERE, *dir(builtins)}
@@ -65,6 +66,15 @@ class Part(Findings):
         """Return kind, namespace and name."""
         return key_of(self.document)
 
+    @property
+    def title(self) -> str:
+        return title(self.origin, self.document)
+
+
+def title(origin: str, document: Document) -> str:
+    """Return where an object is, with its kind, namespace and name."""
+    return f"{origin}: {' '.join([document['kind'], '/'.join(filter(None, place_of(document)))])}".strip()
+
 
 def key_of(document: Document) -> Key:
     """Return kind, namespace and name of a document."""
@@ -95,7 +105,7 @@ def parts_of(documents: Iterable[tuple[str, Document]], refused: list[Problem]) 
         try:
             part = Part(upgraded(document, notes), origin, notes=notes)
         except Invalid as error:
-            refused += problems_below(f"{origin}: {document['kind']}", error.problems)
+            refused += problems_below(title(origin, document), error.problems)
             continue
         if part.key in found:
             part.notes.append(f"{found[part.key].origin} has this object too: the later document counts")
@@ -136,7 +146,7 @@ def write_source(
             _check_runtime(part, runtimes)
             _add_dependencies(part, parts, names)
         except TrainerError as error:
-            refused += problems_below(f"{part.origin}: {part.key[0]}", error.problems)
+            refused += problems_below(part.title, error.problems)
             parts.remove(part)
     body = [_statement(variable, call, names) for variable, call in groups]
     body += [_statement(names.variable(part.key), part.call, names) for part in parts if part.call is not None]
@@ -174,7 +184,13 @@ def _check_runtime(part: Part, runtimes: Container[Key]) -> None:
     if key in runtimes or (key[0] == "ClusterTrainingRuntime" and key[2] in BUILT_IN.names()):
         return
     why = f"{key[0]} {key[2]!r} is neither in the catalogue nor among the objects that could be converted"
-    raise Invalid(Problem("spec.runtimeRef", why, "give the file with this runtime too"))
+    hint = "give the file with this runtime too"
+    if part.adopt:
+        why, hint = (
+            f"{key[0]} {key[2]!r} is not in the program",
+            "import it too; a runtime of another stack cannot be named",
+        )
+    raise Invalid(Problem("spec.runtimeRef", why, hint))
 
 
 def runtime_of(train_job: Document) -> Key:
@@ -297,7 +313,7 @@ def _with_place(call: Call, part: Part, names: _Names) -> Call:
         names.used.add(variable)
         call.arguments["target"] = Expression(variable)
     if part.adopt:
-        call.arguments["adopt"] = True
+        call.arguments["adopt"] = EXISTING
     trainer = call.arguments.get("trainer")
     if isinstance(trainer, Call):
         names.has_secrets |= _read_secrets(trainer)
@@ -340,7 +356,7 @@ def _write_group(group: Group, parts: Iterable[Part], names: _Names) -> tuple[st
         if id(part.document) in members:
             part.is_grouped = True
             if part.adopt:
-                group.call.arguments["adopt"] = True
+                group.call.arguments["adopt"] = EXISTING
             names.add_member(part.key, variable, expressions.get(id(part.document)))
     return variable, group.call
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import yaml
+
 WIDTH = 88
 """Default line length of `ruff format`."""
 INDENT = "    "
@@ -186,5 +188,5 @@ def pulumi_yaml(name: str, description: str, config: Mapping[str, str]) -> str:
     if config:
         lines.append("config:")
     for key, value in config.items():
-        lines.append(f"  {key}: {value}")
+        lines.append(f"  {yaml.safe_dump({key: value}, width=math.inf).strip()}")
     return "\n".join(lines) + "\n"

@@ -227,7 +227,7 @@ class Plan(StepResult):
             secrets=secrets,
             promised=promised | {*claims},
             awaited=awaited,
-            adopt=self.job.adopt,
+            adopt=bool(self.job.adopt),
             interrupts=self.job.interrupt != "refuse",
             claims=claims,
             dispatch=self.dispatch,
@@ -236,6 +236,6 @@ class Plan(StepResult):
         reviews = [queries.review_job(target, draft)]
         if not any(made == ANYTHING or made.startswith("StorageClass/") for made in awaited):
             for claim in self.claims.values():
-                reviews.append(claim.review(target, self.namespace, self.name, urn, adopt=self.job.adopt))
+                reviews.append(claim.review(target, self.namespace, self.name, urn, adopt=bool(self.job.adopt)))
         refused, warnings = zip(*reviews, strict=True)
         return [*chain.from_iterable(refused)], [*chain.from_iterable(warnings)]

@@ -79,7 +79,7 @@ class TrainJobArgs(ComponentArgs):
     timeouts: Timeouts | None = None
     logs: bool | Literal["keep"] = False
     interrupt: Literal["refuse", "allow", "checkpoint"] = "refuse"
-    adopt: bool = False
+    adopt: bool | Literal["existing"] = False
     target: Destination | None = None
 
     elsewhere = {

@@ -307,7 +307,7 @@ def _folders(args: TrainJobArgs, written: WrittenJob, job: PlacedJob, owner: Any
     if has_output:
         claims = {**written.mounts, "output": Unknown("output")}
     writable = {"output", *writable_data(args)}
-    return Folders(claims, writable, args.checkpoint, saved, owner, args.adopt, args.fork, args.keeps_logs)
+    return Folders(claims, writable, args.checkpoint, saved, owner, bool(args.adopt), args.fork, args.keeps_logs)
 
 
 def _fork(args: TrainJobArgs) -> dict[str, Any] | None:

@@ -180,7 +180,7 @@ class Spec(QueueArgs, ComponentArgs):
     name: str | None = None
     target: Kubernetes | None = None
     drift: Drift | None = None
-    adopt: bool = False
+    adopt: bool | Literal["existing"] = False
 
     def check(self) -> list[Problem]:
         found = super().check()

@@ -50,7 +50,8 @@ class ProvisioningRequestConfig(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
-        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; `existing`: a missing one is
+            refused, and not created. Default: False.
         opts: Resource options.
     """
 
@@ -91,7 +92,8 @@ class MultiKueueCluster(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
-        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; `existing`: a missing one is
+            refused, and not created. Default: False.
         opts: Resource options.
     """
 
@@ -122,7 +124,8 @@ class MultiKueueConfig(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
-        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; `existing`: a missing one is
+            refused, and not created. Default: False.
         opts: Resource options.
     """
 
@@ -180,7 +183,8 @@ class AdmissionCheck(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
-        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; `existing`: a missing one is
+            refused, and not created. Default: False.
         opts: Resource options.
     """
 

@@ -35,7 +35,7 @@ from pulumi_trainer.program.removed_queues import (
 )
 from pulumi_trainer.program.removed_queues import refusals as refusals_of_queues
 from pulumi_trainer.program.targets import Kubernetes
-from pulumi_trainer.provider.jobs.submission import ANYTHING
+from pulumi_trainer.provider.jobs.submission import ANYTHING, EXISTING
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, several
 from pulumi_trainer.provider.kubernetes.hand_edits import ADOPTED, differences, restoration, with_edits
@@ -60,6 +60,7 @@ from pulumi_trainer.provider.trainer.labels import MADE_BY, ON_DELETE
 from pulumi_trainer.queues.affected_jobs import affected_jobs
 from pulumi_trainer.queues.arguments import Spec
 
+_MISSING = "remove it from the program, or create it with adopt=True or without it"
 DELETE_WITHIN = "3m"
 """How long pulumi-kubernetes waits for the deletion of an object, which may wait for references of other objects."""
 _BELOW = re.compile(r"^(spec|metadata)(\.|$)")
@@ -467,6 +468,8 @@ class _Set:
             member.reviewed = Reviewed(found)
             wrong = [*immutable_changes(member.document, each, served or VERSIONS)]
             return member._with_argument_paths(wrong or await self._review_edits(member, each, connection, version))
+        if member._args.adopt == EXISTING and served and (GROUP, member.kind, place, member.name) not in owner.recorded:
+            return [Problem("adopt", f"the cluster has no {member.kind} {member.name} that can be listed", _MISSING)]
         return []
 
     def _adopt(self, member: QueueObject, live: Mapping[str, Any], kind: Kind) -> list[Problem]:
@@ -475,7 +478,7 @@ class _Set:
         wanted, _ = at_version(stored, kind.api_version.rpartition("/")[2])
         metadata = live["metadata"]
         where = kind.where(text(metadata.get("namespace")), metadata["name"])
-        found = differences(live, wanted)
+        found = differences(with_canonical_quantities({**live}), wanted)
         if found:
             hint = "write the values of the cluster into the program, or change the object first"
             return [
@@ -498,7 +501,11 @@ class _Set:
         wanted, _ = at_version(with_canonical_quantities(member.document), version)
         kind = api_resource(member.kind, version)
         member.reviewed, wrong = await review_edits(
-            kind, live, wanted, member.drift, lambda: affected_jobs(connection, live, member.kind, version)
+            kind,
+            with_canonical_quantities({**live}),
+            wanted,
+            member.drift,
+            lambda: affected_jobs(connection, live, member.kind, version),
         )
         return wrong
 

@@ -36,7 +36,8 @@ class Topology(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
-        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; `existing`: a missing one is
+            refused, and not created. Default: False.
         opts: Resource options.
     """
 
@@ -74,7 +75,8 @@ class ResourceFlavor(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
-        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; `existing`: a missing one is
+            refused, and not created. Default: False.
         opts: Resource options.
     """
 

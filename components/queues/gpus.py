@@ -70,7 +70,7 @@ class GpuQueuesArgs(ComponentArgs):
     on_delete: Literal["refuse", "drain"] = "refuse"
     drain_seconds: float = 300
     drift: Drift | None = None
-    adopt: bool = False
+    adopt: bool | Literal["existing"] = False
     name: str | None = None
     target: Kubernetes | None = None
 
@@ -111,7 +111,8 @@ class GpuQueues(Composed):
             `drain`.
         drain_seconds: Seconds until jobs that still use quota stop the deletion with `drain`; default: 300.
         drift: What an update does with objects that were changed by hand, as for `ClusterQueue`.
-        adopt: Whether to take over equal objects of the cluster that belong to no stack; default: False.
+        adopt: Whether to take over equal objects of the cluster that belong to no stack; `existing`: one that is missing is
+            refused, and not created. Default: False.
         name: Name of the cohort and start of other names; default: the resource's name.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         opts: Resource options.

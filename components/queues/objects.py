@@ -45,7 +45,8 @@ class Cohort(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
-        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; `existing`: a missing one is
+            refused, and not created. Default: False.
         opts: Resource options.
     """
 
@@ -128,7 +129,8 @@ class ClusterQueue(QueueObject):
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
             leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
-        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; `existing`: a missing one is
+            refused, and not created. Default: False.
         opts: Resource options.
     """
 
@@ -203,7 +205,8 @@ class LocalQueue(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
-        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; `existing`: a missing one is
+            refused, and not created. Default: False.
         opts: Resource options.
     """
 
@@ -233,7 +236,8 @@ class WorkloadPriorityClass(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
-        adopt: Whether to take over an equal object of the cluster that belongs to no stack; default: False.
+        adopt: Whether to take over an equal object of the cluster that belongs to no stack; `existing`: a missing one is
+            refused, and not created. Default: False.
         opts: Resource options.
     """
 

@@ -60,12 +60,30 @@ def _select(found: Importable, objects: Iterable[str], origin: str) -> None:
         named = [each for each in found.objects if _is_named(each, wanted)]
         old = [each for each in found.old_jobs if _is_named(each, wanted)]
         if not named and not old:
-            names = [_title(each) for each in (*found.objects, *found.old_jobs)]
-            raise Invalid(Problem(wanted, f"is not in {origin}, or belongs to a stack", did_you_mean(wanted, names)))
+            raise Invalid(_missing(found, wanted, origin))
         selected += named
         old_jobs += old
     found.objects, found.old_jobs = selected, old_jobs
     found.left.clear()
+
+
+def _missing(found: Importable, wanted: str, origin: str) -> Problem:
+    """Return why an object cannot be taken over."""
+    kind, _, name = wanted.partition("/")
+    for title, owner in found.left.items():
+        if title.lower().startswith(f"{kind.lower().removesuffix('s')} ") and title.endswith((f" {name}", f"/{name}")):
+            return Problem(wanted, f"belongs to {owner}")
+    names = [_title(each) for each in (*found.objects, *found.old_jobs)]
+    hint = did_you_mean(wanted, names, "queues and runtimes of the whole cluster need -A")
+    if found.unread:
+        return Problem(
+            wanted, f"is not in {origin}, as far as its objects may be listed ({_unread(found)} may not)", hint
+        )
+    return Problem(wanted, f"is not in {origin}", hint)
+
+
+def _unread(found: Importable) -> str:
+    return ", ".join(found.unread)
 
 
 def _title(document: Document) -> str:
@@ -111,9 +129,11 @@ def _written(found: Importable, where: Where, folder: Path, namespace: str, orig
 
 def _print_summary(folder: Path, answer: Mapping[str, Any], found: Importable) -> int:
     """Print what the program takes over and what it does not, and return the exit code."""
+    code = DIFFERENT if answer["refused"] or found.unread else SAME
     if str(folder) == "-":
         print_refused(answer["refused"])
-        return DIFFERENT if answer["refused"] else SAME
+        _print_unread(found)
+        return code
     objects = answer["objects"]
     kinds = Counter(each["title"].partition(": ")[2].partition(" ")[0] for each in objects)
     shown = ", ".join(plural(count, kind) for kind, count in kinds.items())
@@ -126,10 +146,11 @@ def _print_summary(folder: Path, answer: Mapping[str, Any], found: Importable) -
         )
     _print_left(found)
     print_refused(answer["refused"])
+    print_line(f"Next: cd {folder} && pulumi stack init NAME && pulumi up")
     print_line(
-        f"Next: cd {folder} && pulumi stack init NAME && pulumi up. It creates and changes no object of the cluster."
+        "It adds marks to these objects (labels, annotations, a record of each job); it starts nothing and changes no spec."
     )
-    return DIFFERENT if answer["refused"] or found.unread else SAME
+    return code
 
 
 def _by_note(objects: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -150,6 +171,10 @@ def _print_left(found: Importable) -> None:
     for title, owner in found.left.items():
         by_owner.setdefault(owner, []).append(title)
     for owner, titles in by_owner.items():
-        print_line(f"left alone: {plain(titles[0])}{_others(titles)} of {plain(owner)}")
-    for kinds, why in found.unread.items():
-        print_line(f"not read: {kinds}: {plain(why)}", error=True)
+        print_line(f"left alone, of {plain(owner)}: {plain(', '.join(titles))}")
+    _print_unread(found)
+
+
+def _print_unread(found: Importable) -> None:
+    if found.unread:
+        print_line(f"not read, as you may not list them: {_unread(found)}", error=True)

@@ -58,6 +58,7 @@ _debug = _hook("pulumi.runtime.proto.engine_pb2", "DEBUG")
 _engine_stub = _hook("pulumi.runtime.proto.engine_pb2_grpc", "EngineStub")
 _program_code = _hook("pulumi.runtime.stack", "run_pulumi_func", "__code__")
 _configuration = _hook("pulumi.runtime.config", "CONFIG")
+_rpc = _hook("pulumi.runtime.rpc")
 _is_input_type = _hook("pulumi._types", "is_input_type")
 _input_type_to_dict = _hook("pulumi._types", "input_type_to_dict")
 _children = _resource_field("_childResources")
@@ -218,6 +219,22 @@ def answer_with(text: str) -> None:
             call.abort = lambda code, _traceback, abort=call.abort: abort(code, text)
             return
         frame = frame.f_back
+
+
+def answer_imports_with(text: str) -> None:
+    """Make a text the answer to `pulumi import` of this process, Pulumi's host: it sends no properties, and it would fail with
+    a KeyError.
+    """
+    deserialize = _rpc.deserialize_properties
+
+    def refuse_import(props_struct: Any, keep_unknowns: bool | None = None, keep_internal: bool | None = True) -> Any:
+        found = deserialize(props_struct, keep_unknowns, keep_internal)
+        if not found and sys._getframe(1).f_code.co_name == "Read":
+            answer_with(text)
+            raise KeyError(text)
+        return found
+
+    _rpc.deserialize_properties = refuse_import
 
 
 DEBUG_SECONDS = 0.1

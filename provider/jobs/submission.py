@@ -207,6 +207,10 @@ class Draft:
     dispatch: Dispatch | None = None
 
 
+EXISTING = "existing"
+"""Value of `adopt` with which nothing is created: what the program describes has to be there."""
+
+
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
     """Yield the paths of the fields in which two documents differ; unknown values in `new` count as equal."""
     if isinstance(new, Unknown) or old == new:

@@ -11,6 +11,7 @@ from pulumi_trainer.provider.jobs.identity import owner_id
 from pulumi_trainer.provider.jobs.lineage import UNFINISHED
 from pulumi_trainer.provider.jobs.runs import COMMIT
 from pulumi_trainer.provider.jobs.status import TAKE_BACK, Owner, Presence, another_job
+from pulumi_trainer.provider.jobs.submission import EXISTING
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import only, section, without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown
@@ -56,6 +57,10 @@ from pulumi_trainer.provider.lifecycle.resource import Checked
 from pulumi_trainer.provider.lifecycle.source_changes import source_notes
 from pulumi_trainer.provider.lifecycle.target import Connect
 
+_MISSING = (
+    "does not exist",
+    "remove the TrainJob from the program, or run it as a new job with adopt=True or without it",
+)
 _OTHER_NAME = "give the TrainJob another name, or take the job over with adopt=True"
 
 
@@ -136,6 +141,8 @@ def _check_new(inputs: JobInputs, connect: Connect, labels: Collection[str]) -> 
             with_earlier_runs(inputs, [])  # a job without runs has none of that name
         if inputs.adopt:
             taken = there.check_adoption(replace(inputs, target=target).submission())
+            if not taken and inputs.adopt == EXISTING and current_owner is None:
+                return Checked(inputs, (str(Problem(inputs.where, *_MISSING)),))
             if not taken:
                 return Checked(inputs)
             return Checked(inputs, notes=(f"{inputs.where}: {taken}",))

@@ -86,7 +86,7 @@ class JobInputs(_Job, Inputs):
     runtime: Mapping[str, Any] = field(default_factory=dict)
     secrets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     interrupt: str = "refuse"
-    adopt: bool = False
+    adopt: bool | str = False
     data: Any = field(default_factory=dict)
     arguments: Any = None
     run_inputs: Mapping[str, str] = field(default_factory=dict)

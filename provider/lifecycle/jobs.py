@@ -79,7 +79,7 @@ class Jobs(Resource[JobInputs, JobOutputs]):
     def create(self, inputs: JobInputs, connect: Connect) -> tuple[str, JobOutputs]:
         """Create the job and return as soon as the target has accepted it. Safe to repeat after a crash."""
         target = connect(inputs.target)
-        status = target.jobs.create(with_histories(inputs.submission()), adopt=inputs.adopt)
+        status = target.jobs.create(with_histories(inputs.submission()), adopt=bool(inputs.adopt))
         return inputs.where, inputs.outputs(status, target.identity())
 
     def update(self, outputs: JobOutputs, inputs: JobInputs, connect: Connect) -> JobOutputs:

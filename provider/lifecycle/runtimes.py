@@ -58,7 +58,7 @@ class RuntimeInputs(_Runtime, Inputs):
     """
 
     trainer: str = ""
-    adopt: bool = False
+    adopt: bool | str = False
 
 
 @dataclass(frozen=True, kw_only=True)

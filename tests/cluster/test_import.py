@@ -158,7 +158,7 @@ def test_a_cluster_becomes_a_program_that_touches_nothing(
     project.preview("--expect-no-changes")
     project.preview("--expect-no-changes", "--refresh")
     again = run_import(lab, cluster.kubeconfig, made[:1], "again")
-    assert again.returncode == 2 and "or belongs to a stack" in again.stderr
+    assert again.returncode == 2 and "belongs to the stack organization/imported/test" in again.stderr
 
     changed = (project.folder / "__main__.py").read_text()
     assert changed.count(f"    cohort={lab.prefix}_cohort,\n") == 1 and '"cpu": trainer.ResourceQuota(' in changed
@@ -191,7 +191,7 @@ def test_what_differs_or_belongs_to_another_stack_is_refused(
         assert f"ClusterQueue {lab.prefix} is not taken over, as the program would change it: " in refused
         assert "nominalQuota 4 -> 5" in refused
     assert state(root, made) == before
-    project.program(written.replace("adopt=True", "adopt=False"))
+    project.program(written.replace('adopt="existing"', "adopt=False"))
     refused = project.preview(ok=False).out
     assert "choose another name, or take it over with adopt=True" in refused
     project.program(written)

@@ -74,7 +74,7 @@ for gang in (
     trainer.KAIPolicy(queue="research"),
 ):
     trainer.ClusterTrainingRuntime("gang", pod_group_policy=gang, template=template)
-released = trainer.ClusterTrainingRuntime("torch-distributed", release="2.3.0", adopt=True)
+released = trainer.ClusterTrainingRuntime("torch-distributed", release="2.3.0", adopt="existing")
 catalog = trainer.RuntimeCatalog.from_dir("runtimes")
 channel = trainer.RuntimeChannel("stable", release="torch-team@1.0.0", catalog=catalog)
 trainer.RuntimeChannel(

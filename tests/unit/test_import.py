@@ -167,7 +167,7 @@ def test_what_kueue_adds_on_admission_is_not_read() -> None:
     ("metadata", "owner"),
     [
         ({"annotations": {"pulumi-trainer.dev/made-by": "acme/gpus/prod/1a2b"}}, "the stack acme/gpus/prod"),
-        ({"annotations": {"pulumi-trainer.dev/owner": "0123"}}, "a program of pulumi-trainer"),
+        ({"annotations": {"pulumi-trainer.dev/owner": "0123"}}, "another stack, whose name is not recorded"),
     ],
 )
 def test_objects_of_stacks_are_left_alone(metadata: dict[str, Any], owner: str) -> None:
@@ -192,7 +192,7 @@ def test_kinds_that_may_not_be_listed_are_named_and_the_rest_is_imported(
     server = Server(QUEUES, refused=("clusterqueues",))
     monkeypatch.setattr(import_cluster, "open_cluster", lambda _: (server, "team"))
     assert import_cluster.import_cluster(Where(everywhere=True), [], tmp_path / "p") == 1
-    assert "not read: clusterqueues: " in capsys.readouterr().err
+    assert "not read, as you may not list them: clusterqueues" in capsys.readouterr().err
 
 
 def test_the_program_is_what_a_person_would_write(
@@ -201,9 +201,9 @@ def test_the_program_is_what_a_person_would_write(
     assert written(monkeypatch, tmp_path / "p", QUEUES, JOBSET, WORKLOAD, RUNTIME) == 0
     source = (tmp_path / "p" / "__main__.py").read_text()
     queue = source[source.index("trainer.ClusterQueue(") : source.index("main = ")]
-    assert "preemption" not in queue and "stop_policy" not in queue and "adopt=True" in queue
+    assert "preemption" not in queue and "stop_policy" not in queue and 'adopt="existing"' in queue
     assert 'mode="jobset"' in source  # a JobSet stays one in a cluster with Kubeflow Trainer
-    assert source.count("adopt=True") == 6 and "managed_by" not in source and "gpu" not in source
+    assert source.count('adopt="existing"') == 6 and "managed_by" not in source and "gpu" not in source
     settings = yaml.safe_load((tmp_path / "p" / "Pulumi.yaml").read_text())
     assert settings["config"] == {"trainer:target": "kubernetes", "trainer:mode": "trainer"}
     out = capsys.readouterr().out
@@ -211,7 +211,7 @@ def test_the_program_is_what_a_person_would_write(
         "which takes over 1 JobSet, 1 ResourceFlavor, 1 ClusterQueue, 1 LocalQueue, 1 ClusterTrainingRuntime, 1 TrainJob"
         in out
     )
-    assert "It creates and changes no object of the cluster" in out
+    assert "it starts nothing and changes no spec" in out
 
 
 def test_a_job_names_a_runtime_that_is_not_in_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_single_objects(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys:
     out = capsys.readouterr().out
     assert 'trainer.ClusterQueue(\n    "nlp"' in out and "LocalQueue" not in out and 'flavor="any"' in out
     assert written(monkeypatch, tmp_path / "p", QUEUES, objects=("clusterqueue/npl",)) == 2
-    assert "clusterqueue/npl: is not in the cluster, or belongs to a stack. Hint: did you mean clusterqueue/nlp?" in (
+    assert "clusterqueue/npl: is not in the cluster. Hint: did you mean clusterqueue/nlp?" in (
         capsys.readouterr().err
     )
 

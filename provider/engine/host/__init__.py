@@ -14,9 +14,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from pulumi.runtime import rpc
-from pulumi.runtime.rpc import deserialize_properties
-from pulumi_trainer.provider.engine.pulumi_compat import answer_with
+from pulumi_trainer.provider.engine.pulumi_compat import answer_imports_with, answer_with
 
 _MODULE = "pulumi_trainer.provider.engine.dynamic"
 _PROVIDERS = (
@@ -90,20 +88,11 @@ def _refuse_others(event: str, arguments: tuple[Any, ...]) -> None:
         raise Refused(".".join(map(str, arguments))[:200])
 
 
-def _refuse_import(props_struct: Any, keep_unknowns: bool | None = None, keep_internal: bool | None = True) -> Any:
-    """Return the properties of a resource; `pulumi import` sends none, and Pulumi's host would fail with a KeyError."""
-    found = deserialize_properties(props_struct, keep_unknowns, keep_internal)
-    if not found and sys._getframe(1).f_code.co_name == "Read":
-        answer_with(_NO_IMPORT)
-        raise KeyError(_NO_IMPORT)
-    return found
-
-
 def main() -> None:
     """Run Pulumi's host with `load_provider` as its unpickler."""
     import dill  # type: ignore[import-untyped]
 
     dill.loads = load_provider
-    rpc.deserialize_properties = _refuse_import
+    answer_imports_with(_NO_IMPORT)
     sys.addaudithook(_refuse_others)
     runpy.run_module("pulumi.dynamic", run_name="__main__", alter_sys=True)

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pulumi_trainer.provider.jobs.status import NAMESAKE, Owner
+from pulumi_trainer.provider.jobs.submission import EXISTING
 from pulumi_trainer.provider.jobs.submission import differences as differing_paths
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault, several
-from pulumi_trainer.provider.kubernetes.hand_edits import differences, with_sole_manager
-from pulumi_trainer.provider.kubernetes.values.accessors import conditions, section, true_condition
+from pulumi_trainer.provider.kubernetes.hand_edits import with_sole_manager
+from pulumi_trainer.provider.kubernetes.values.accessors import conditions, only, section, true_condition
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.lifecycle.runtimes import current_fields
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
@@ -40,7 +41,7 @@ class RuntimeObjects:
         self._reachable = reachable
         self._release = release
 
-    def apply(self, document: Mapping[str, Any], owner: str, sweep: str, *, adopt: bool = False) -> str:
+    def apply(self, document: Mapping[str, Any], owner: str, sweep: str, *, adopt: bool | str = False) -> str:
         """Create or update a runtime, and return its UID. Safe to repeat. adopt: As for `check`."""
         kind, namespace, name = locate(document)
         marked = _marked(document, owner, sweep)
@@ -63,18 +64,21 @@ class RuntimeObjects:
             if not isinstance(fault, Changed) or time.monotonic() > deadline:
                 raise fault
 
-    def check(self, document: Mapping[str, Any], owner: str, sweep: str | None, *, adopt: bool = False) -> str:
+    def check(self, document: Mapping[str, Any], owner: str, sweep: str | None, *, adopt: bool | str = False) -> str:
         """Return when a runtime was created that is taken over; empty if none is.
 
         Args:
             sweep: None if not known yet.
-            adopt: Whether a runtime that belongs to no program is taken over, if it is equal.
+            adopt: Whether a runtime that belongs to no program is taken over, if it is equal; `EXISTING`: it has to be there.
 
         Raises:
             Conflict: A runtime of that name exists and belongs to another owner, or differs.
         """
         kind, namespace, name = locate(document)
         found = self.client.get(kind, namespace, name)
+        if found is None and adopt == EXISTING:
+            hint = "remove the runtime from the program, or create it with adopt=True or without it"
+            raise Conflict(Problem(kind.where(namespace, name), "does not exist", hint))
         if found is None:
             return ""
         if self._is_adopted(document, found, adopt):
@@ -82,12 +86,12 @@ class RuntimeObjects:
         _raise_if_foreign(found, kind, owner, sweep)
         return ""
 
-    def _is_adopted(self, document: Mapping[str, Any], found: Document, adopt: bool) -> bool:
+    def _is_adopted(self, document: Mapping[str, Any], found: Document, adopt: bool | str) -> bool:
         """Return whether a runtime belongs to no program and is taken over. Raises Conflict if it differs."""
         if not adopt or owner_labels.OWNER in section(found, "metadata", "annotations"):
             return False
         wanted = review({**document}, self._release()).stored or document
-        changes = differences(found, wanted)
+        changes = [*differing_paths(_written_part(found, wanted), _written_part(wanted))]  # values may be secret
         if changes:
             kind, namespace, name = locate(document)
             why = f"is not taken over, as the program would change it: {several(changes)}"
@@ -180,9 +184,11 @@ def _with_version(document: Document, found: Document) -> Document:
     return {**document, "metadata": {**document["metadata"], **version}}
 
 
-def _written_part(found: Mapping[str, Any]) -> Document:
-    """Return the part of a runtime that programs write."""
-    metadata = {part: found["metadata"].get(part) or {} for part in ("labels", "annotations")}
+def _written_part(found: Mapping[str, Any], wanted: Mapping[str, Any] | None = None) -> Document:
+    """Return the part of a runtime that programs write; of labels and annotations only those of another one, if it is given."""
+    metadata = {part: section(found, "metadata", part) for part in ("labels", "annotations")}
+    if wanted is not None:
+        metadata = {part: only(own, section(wanted, "metadata", part)) for part, own in metadata.items()}
     return {"metadata": metadata, "spec": found.get("spec")}
 
 

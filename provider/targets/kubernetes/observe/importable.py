@@ -46,7 +46,7 @@ class Importable:
         objects: Queues, runtimes and jobs that belong to no stack.
         old_jobs: Jobs of Training Operator v1 and MPI Operator, which no program can take over.
         runtimes: The ClusterTrainingRuntimes, whoever they belong to: jobs refer to them.
-        left: Objects of stacks -> whose they are.
+        left: Objects of stacks and of controllers -> whose they are.
         unread: Kinds that may not be listed -> the server's words.
     """
 
@@ -67,7 +67,7 @@ def read_importable(client: Client, namespace: str) -> Importable:
     if not namespace:
         _add(found, found.runtimes)
     _add(found, _listed(client, TRAINING_RUNTIME, namespace, found.unread))
-    _add(found, map(_without_patches_of_kueue, _listed(client, TRAIN_JOB, namespace, found.unread)))
+    _add(found, map(_without_changes_of_kueue, _listed(client, TRAIN_JOB, namespace, found.unread)))
     jobsets = _listed(client, JOBSET, namespace, found.unread)
     workloads = list[Document]()
     if any(map(_is_changed_by_kueue, jobsets)):
@@ -93,13 +93,24 @@ def _listed(client: Client, kind: Kind, namespace: str, unread: dict[str, str]) 
 
 def _add(found: Importable, listed: Iterable[Document]) -> None:
     for each in listed:
-        if "deletionTimestamp" in section(each, "metadata") or controller_of(each).get("kind") == "TrainJob":
+        controller = controller_of(each)
+        if "deletionTimestamp" in section(each, "metadata") or controller.get("kind") == "TrainJob":
             continue
         owner = _owner_of(each)
+        if controller:
+            owner = f"{controller.get('kind')} {controller.get('name')}"
         if owner:
             found.left[f"{each['kind']} {'/'.join(filter(None, place_of(each)))}"] = owner
         else:
-            found.objects.append(each)
+            found.objects.append(_without_manager(each))
+
+
+def _without_manager(document: Document) -> Document:
+    """Return an object without the label that jobs and runtimes of a program get another value of."""
+    about, labels = document["metadata"], labels_of(document)
+    if document["apiVersion"].startswith("kueue.") or owner_labels.MANAGED_BY not in labels:
+        return document
+    return {**document, "metadata": {**about, "labels": without(labels, owner_labels.MANAGED_BY)}}
 
 
 def _owner_of(document: Document) -> str:
@@ -108,19 +119,20 @@ def _owner_of(document: Document) -> str:
     mark = text(annotations.get(MADE_BY))
     if mark:
         return f"the stack {stack_of_mark(mark)}"
-    if annotations.get(owner_labels.OWNER) and not controller_of(document):
-        return "a program of pulumi-trainer"
+    if annotations.get(owner_labels.OWNER):
+        return "another stack, whose name is not recorded"
     return ""
 
 
-def _without_patches_of_kueue(job: Document) -> Document:
+def _without_changes_of_kueue(job: Document) -> Document:
+    """Return a TrainJob without Kueue's runtimePatches, without the times of others, and without what Kueue alone suspends."""
     patches = mappings(section(job, "spec").get("runtimePatches"))
-    kept = [each for each in patches if not text(each.get("manager")).startswith(_KUEUE_MANAGER)]
-    if len(kept) == len(patches):
-        return job
-    spec = {**job["spec"], "runtimePatches": kept}
-    if not kept:
-        del spec["runtimePatches"]
+    kept = [without(each, "time") for each in patches if not text(each.get("manager")).startswith(_KUEUE_MANAGER)]
+    spec = without(job["spec"], "runtimePatches")
+    if kept:
+        spec["runtimePatches"] = kept
+    if QUEUE in labels_of(job):
+        spec.pop("suspend", None)
     return {**job, "spec": spec}
 
 
