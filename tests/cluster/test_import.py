@@ -14,8 +14,8 @@ from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.values.accessors import text
-from pulumi_trainer.provider.kueue.api_resources import api_resource
-from pulumi_trainer.provider.trainer.kinds import kind_of
+from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY, api_resource
+from pulumi_trainer.provider.trainer.kinds import JOBSET, kind_of
 
 from .jobs import until
 from .queue_lab import Lab, with_plugin
@@ -185,7 +185,10 @@ def test_what_differs_or_belongs_to_another_stack_is_refused(
     before = state(root, made)
     project.program(written.replace('image": "pytorch"', 'image": "torch"'))
     refused = project.preview(ok=False).out
-    assert f"ClusterTrainingRuntime {lab.prefix}: is not taken over" in refused and ".image pytorch -> torch" in refused
+    assert (
+        f"ClusterTrainingRuntime {lab.prefix}: is not taken over" in refused
+        and "containers[node].image. Hint" in refused
+    )
     project.program(written.replace('nominal_quota="4"', 'nominal_quota="5"'))
     for refused in (project.preview(ok=False).out, project.up(ok=False).out):
         assert f"ClusterQueue {lab.prefix} is not taken over, as the program would change it: " in refused
@@ -204,6 +207,24 @@ def test_what_differs_or_belongs_to_another_stack_is_refused(
     assert other.run("stack", "init").code == 0
     assert f"ClusterTrainingRuntime {lab.prefix}: exists and is another program's" in other.preview(ok=False).out
     assert state(root, made) == before
+
+
+def test_what_is_gone_is_not_created_and_does_not_train_again(
+    lab: Lab,  # noqa: F811
+    root: Client,
+    cluster: Any,
+    made: list[dict[str, Any]],
+) -> None:
+    project = imported(lab, cluster.kubeconfig, made)
+    why = {
+        QUEUE_PRIORITY: f"the cluster has no WorkloadPriorityClass {lab.prefix} that can be listed",
+        JOBSET: f"{lab.namespace}/{lab.prefix}-plain: does not exist",
+    }
+    for kind, name in ((QUEUE_PRIORITY, lab.prefix), (JOBSET, f"{lab.prefix}-plain")):
+        root.delete(kind, lab.namespace, name)
+        until(lambda at=(kind, lab.namespace, name): root.get(*at) is None)
+        assert why[kind] in project.up(ok=False).out
+        assert root.get(kind, lab.namespace, name) is None
 
 
 CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", False)

@@ -247,9 +247,7 @@ def test_single_objects(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys:
     out = capsys.readouterr().out
     assert 'trainer.ClusterQueue(\n    "nlp"' in out and "LocalQueue" not in out and 'flavor="any"' in out
     assert written(monkeypatch, tmp_path / "p", QUEUES, objects=("clusterqueue/npl",)) == 2
-    assert "clusterqueue/npl: is not in the cluster. Hint: did you mean clusterqueue/nlp?" in (
-        capsys.readouterr().err
-    )
+    assert "clusterqueue/npl: is not in the cluster. Hint: did you mean clusterqueue/nlp?" in (capsys.readouterr().err)
 
 
 def test_a_job_that_the_program_would_change_is_left_as_it_is(
