@@ -173,7 +173,8 @@ def with_plugin_as_manager(entries: Sequence[Mapping[str, Any]], manager: str) -
 
 
 def with_sole_manager(entries: Sequence[Mapping[str, Any]], manager: str = _PLUGIN) -> list[Mapping[str, Any]]:
-    """Return managedFields in which one manager alone has what others have set outside of metadata and status.
+    """Return managedFields in which one manager alone has what others have set outside of metadata and status, and the labels and
+    annotations that it has applied.
 
     Args:
         manager: How its name begins; it has applied the object.
@@ -190,9 +191,20 @@ def with_sole_manager(entries: Sequence[Mapping[str, Any]], manager: str = _PLUG
             continue
         taken = section(entry.get("fieldsV1"))
         fields = _merged(fields, without(taken, "f:metadata"))
-        if "f:metadata" in taken:
-            kept.append({**entry, "fieldsV1": only(taken, ["f:metadata"])})
+        left = _not_in(section(taken, "f:metadata"), section(own[0], "fieldsV1", "f:metadata"))
+        if left:
+            kept.append({**entry, "fieldsV1": {"f:metadata": left}})
     return [{**entry, "fieldsV1": fields} if entry is own[0] else entry for entry in kept]
+
+
+def _not_in(fields: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a manager that another one does not have."""
+    left: dict[str, Any] = {}
+    for name, below in fields.items():
+        rest = _not_in(below, own[name]) if name in own else below
+        if rest or name not in own:
+            left[name] = rest
+    return left
 
 
 def _merged(one: Any, other: Any) -> dict[str, Any]:

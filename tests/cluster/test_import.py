@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.values.accessors import text
-from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY, api_resource
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, QUEUE_PRIORITY, api_resource
 from pulumi_trainer.provider.trainer.kinds import JOBSET, kind_of
 
 from .jobs import until
@@ -223,8 +224,33 @@ def test_what_is_gone_is_not_created_and_does_not_train_again(
     for kind, name in ((QUEUE_PRIORITY, lab.prefix), (JOBSET, f"{lab.prefix}-plain")):
         root.delete(kind, lab.namespace, name)
         until(lambda at=(kind, lab.namespace, name): root.get(*at) is None)
-        assert why[kind] in project.up(ok=False).out
+        assert why[kind] in project.preview(ok=False).out
         assert root.get(kind, lab.namespace, name) is None
+
+
+def test_quantities_that_somebody_has_applied_again(
+    lab: Lab,  # noqa: F811
+    root: Client,
+    cluster: Any,
+    made: list[dict[str, Any]],
+) -> None:
+    """Kueue's and JobSet's webhooks write them as Go does, but only when an object is created."""
+    groups = copy.deepcopy(made[2]["spec"]["resourceGroups"])
+    groups[0]["flavors"][0]["resources"] = [
+        {"name": "cpu", "nominalQuota": 10},
+        {"name": "memory", "nominalQuota": "1024Mi"},
+    ]
+    root.patch(CLUSTER_QUEUE, "", lab.prefix, {"spec": {"resourceGroups": groups}})
+    uid = root.get(CLUSTER_QUEUE, "", lab.prefix)["metadata"]["uid"]  # type: ignore[index]
+    project = imported(lab, cluster.kubeconfig, made[:5])
+    project.up()
+    project.preview("--expect-no-changes")
+    live = root.get(CLUSTER_QUEUE, "", lab.prefix)
+    assert live is not None and live["metadata"]["uid"] == uid
+    (cpu, memory) = live["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
+    assert (cpu["nominalQuota"], memory["nominalQuota"]) in ((10, "1024Mi"), ("10", "1Gi"))
+    root.patch(CLUSTER_QUEUE, "", lab.prefix, {"spec": {"resourceGroups": groups}})
+    assert "was changed by hand" not in project.preview().out
 
 
 CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", False)

@@ -180,9 +180,10 @@ def test_one_manager_alone_has_the_spec_of_an_adopted_object() -> None:
     """An apply removes only fields that its own manager has; labels of others stay with them."""
     plugin, kueue = manager("pulumi-kubernetes-1", "cohortName"), manager("kueue", "x", subresource="status")
     kubectl = manager("kubectl-client-side-apply", "cohortName", "stopPolicy")
-    kubectl["fieldsV1"]["f:metadata"] = {"f:labels": {}}
+    kubectl["fieldsV1"]["f:metadata"] = {"f:labels": {"f:team": {}, "f:own": {}}}
+    plugin["fieldsV1"]["f:metadata"] = {"f:labels": {"f:team": {}}}
     made = with_sole_manager([kubectl, kueue, plugin])
-    assert made[0]["fieldsV1"] == {"f:metadata": {"f:labels": {}}} and made[1] == kueue
+    assert made[0]["fieldsV1"] == {"f:metadata": {"f:labels": {"f:own": {}}}} and made[1] == kueue
     assert made[2]["fieldsV1"]["f:spec"] == {"f:cohortName": {}, "f:stopPolicy": {}}
     assert with_sole_manager([kubectl]) == [kubectl]
 

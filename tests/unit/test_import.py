@@ -266,3 +266,37 @@ def test_an_empty_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsy
     assert written(monkeypatch, tmp_path / "p") == 2
     assert "the cluster: has nothing that a program can take over" in capsys.readouterr().err
     assert not (tmp_path / "p").exists()
+
+
+def test_a_train_job_with_a_secret_in_plain_text_is_left_out_and_its_value_is_nowhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = "hf_abcdefghijklmnopqrstuvwxyz12345678"
+    runtime, job = yaml.safe_load_all(RUNTIME)
+    job["spec"]["trainer"]["env"] = [{"name": "HF_TOKEN", "value": token}]
+    assert written(monkeypatch, tmp_path / "p", yaml.safe_dump(runtime), yaml.safe_dump(job)) == 1
+    shown = capsys.readouterr()
+    assert "TrainJob team/tuned: the program would change it: a variable is a secret in plain text" in shown.err
+    everything = "".join(file.read_text() for file in (tmp_path / "p").iterdir()) + shown.out + shown.err
+    assert token not in everything and "TrainJob(" not in everything
+
+
+def test_what_kueue_alone_suspends_is_not_suspended_by_the_program() -> None:
+    _, job = yaml.safe_load_all(RUNTIME)
+    queued = {**job, "metadata": {**job["metadata"], "labels": {"kueue.x-k8s.io/queue-name": "main"}}}
+    suspended = {**queued, "spec": {**job["spec"], "suspend": True}}
+    assert "suspend" not in read(yaml.safe_dump(suspended)).objects[0]["spec"]
+
+
+def test_settings_are_written_as_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(import_cluster, "open_cluster", lambda _: (Server(QUEUES), "team"))
+    assert import_cluster.import_cluster(Where(everywhere=True, context="a #b: 1e3"), [], tmp_path / "p") == 0
+    settings = yaml.safe_load((tmp_path / "p" / "Pulumi.yaml").read_text())
+    assert settings["config"]["trainer:context"] == "a #b: 1e3"
+
+
+def test_what_a_controller_makes_is_left_to_it() -> None:
+    owner = {"kind": "RayJob", "name": "ray", "controller": True}
+    job = yaml.safe_load(JOBSET)
+    found = read(yaml.safe_dump({**job, "metadata": {**job["metadata"], "ownerReferences": [owner]}}))
+    assert found.objects == [] and found.left == {"JobSet team/train": "RayJob ray"}

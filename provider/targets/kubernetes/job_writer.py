@@ -48,7 +48,7 @@ class JobWriter(JobRemoval):
         """Create a job. Safe to repeat: an existing job with the same owner and digest is taken over as it is."""
         promised = [f"{SECRET.kind}/{name}" for name in submission.secrets]
         absent = server_review.missing(self.client, submission.objects, submission.namespace, promised)
-        if absent:
+        if absent and not (adopt and self._is_there(submission)):
             raise Invalid(*absent)
         owner, fresh = self._claim(submission, adopt)
         kind, name = kind_of(submission.main), submission.name
@@ -282,6 +282,9 @@ class JobWriter(JobRemoval):
             adoption.check(job, found.run, identified(submission, found.identity), kind, release)
         change = record.update_patch(submission, found.version)
         return Record.of(self.client.patch(CONFIG_MAP, submission.namespace, submission.name, change))
+
+    def _is_there(self, submission: Submission) -> bool:
+        return self.client.get(kind_of(submission.main), submission.namespace, submission.name) is not None
 
     def _settled(self, kind: kinds.Kind, namespace: str, name: str) -> Document | None:
         """Return the job of that name; None if not found. Waits for a job that is being deleted."""

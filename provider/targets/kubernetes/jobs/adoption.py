@@ -8,7 +8,9 @@ from typing import Any
 from pulumi_trainer.provider.jobs.submission import Submission, another_run
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import without
+from pulumi_trainer.provider.kubernetes.values.accessors import section, without
+from pulumi_trainer.provider.kubernetes.values.quantity import canonical
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.targets.kubernetes.jobs import admitted
 from pulumi_trainer.provider.trainer.admission import review
@@ -41,13 +43,25 @@ def check(live: Mapping[str, Any] | None, run: str, submission: Submission, kind
 def _changed_immutable_fields(
     live: Mapping[str, Any], submission: Submission, kind: Kind, trainer: Release
 ) -> list[str]:
-    wanted = with_job_defaults(review(submission.main, trainer).stored or submission.main)
-    live = with_job_defaults({**live})
+    wanted = _comparable(review(submission.main, trainer).stored or submission.main)
+    live = _comparable(live)
     key = f"{kind.kind}/{submission.name}"
     changes = compare(
         {key: {"spec": _spec(admitted.drop_kueue_fields(live, wanted), kind)}}, {key: {"spec": _spec(wanted, kind)}}
     )
     return [change.path.partition(": ")[2] for change in changes if change.effect == "replace"]
+
+
+def _comparable(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job with the defaults of Kubernetes, and quantities as Go prints them: a JobSet that was applied again keeps its
+    own."""
+    made = with_job_defaults({**job})
+    for replicated in jobs_of(made):
+        for container in replicated.pod.all_containers:
+            for amounts in section(container.document, "resources").values():
+                if isinstance(amounts, dict):
+                    amounts.update({name: canonical(amount) for name, amount in amounts.items()})
+    return made
 
 
 def adoption_note(whose: str, submission: Submission) -> str:

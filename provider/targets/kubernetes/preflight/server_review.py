@@ -75,10 +75,11 @@ def review(
         lacking = [*_missing_products(facts, draft), *_missing_objects(facts, draft, namespace)]
         if namespace:
             lacking += _refused_pods(facts, draft, namespace)
+        is_taken_over = draft.adopt and _is_there(facts, draft, namespace)
     except TargetFault as fault:
         return multikueue.refusals(draft, client.workers), [unreachable_warning(fault)]
     doubts = list(multikueue.warnings(draft, client.workers))
-    only_changed_in_place = unfinished and not draft.interrupts
+    only_changed_in_place = (unfinished and not draft.interrupts) or is_taken_over
     if not only_changed_in_place:
         for name, worker in client.workers.items():
             found, uncertain = _missing_in_worker(worker, name, draft, namespace)
@@ -90,6 +91,12 @@ def review(
         else:
             warnings.append(problem)
     return [*multikueue.refusals(draft, client.workers), *refusals], [*doubts, *warnings]
+
+
+def _is_there(facts: Facts, draft: Draft, namespace: str) -> bool:
+    """Return whether the cluster has a job of that kind and name, whoever made it."""
+    kind = versions.known_kind(draft.objects.get(main_key(draft.objects), {}))
+    return kind is not None and facts.named(kind, namespace, draft.name) is not None
 
 
 def _review_unchanged(client: Client, draft: Draft, *, unfinished: bool, queued: bool) -> Review:
