@@ -491,7 +491,7 @@ class _Set:
     def show_taken_over(self) -> None:
         """Say which objects of the cluster are taken over."""
         if self.taken_over:
-            messages.info(f"exist already and are taken over as they are: {'; '.join(self.taken_over)}")
+            messages.info(f"These objects exist and are taken over as they are: {'; '.join(self.taken_over)}")
             self.taken_over.clear()
 
     async def _review_edits(

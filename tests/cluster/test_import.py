@@ -151,7 +151,7 @@ def test_a_cluster_becomes_a_program_that_touches_nothing(
     before, running = state(root, made), lab.running()
     project = imported(lab, cluster.kubeconfig, made)
     plan = project.preview().out
-    assert "exist already and are taken over as they are: " in plan and "is taken over" in plan
+    assert "These objects exist and are taken over as they are: " in plan and "is taken over" in plan
     assert "starts now" not in plan  # the job of the queue runs
     assert state(root, made) == before
     project.up()
