@@ -49,8 +49,9 @@ def _compare(part: Part, made: Document) -> None:
     elif new_refusal:
         part.differences.append(f"the API server refuses it: {new_refusal}")
     for path, before, after in differences(wanted, found):
-        if (path, before, after) == ("spec.trainer", None, {}) and not part.adopt:
-            part.notes.append(TRAINER_ADDED)
+        if (path, before, after) == ("spec.trainer", None, {}):
+            if not part.adopt:  # else it is not sent
+                part.notes.append(TRAINER_ADDED)
         elif path in (f"metadata.labels.{FRAMEWORK}", "metadata.labels") and before is None:
             part.notes.append(LABEL_ADDED)
         else:

@@ -99,6 +99,11 @@ metadata: {name: NAME-tuned, namespace: SPACE}
 spec:
   runtimeRef: {name: NAME}
   trainer: {command: [torchrun, train.py], env: [{name: A, value: b}]}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: NAME-short, namespace: SPACE}
+spec: {runtimeRef: {name: NAME}}
 """
 
 

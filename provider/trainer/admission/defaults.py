@@ -47,11 +47,12 @@ def with_job_defaults(jobset: Document) -> Document:
     return made
 
 
-def without_job_defaults(jobset: Document, live: Document) -> Document:
-    """Return a JobSet without the defaults that the one in the cluster leaves out; the number of Pods cannot change there."""
-    made = copy.deepcopy(jobset)
-    if "suspend" not in live["spec"] and made["spec"].get("suspend") is False:
-        del made["spec"]["suspend"]
+def without_job_defaults(document: Document, live: Document) -> Document:
+    """Return a JobSet or TrainJob without the defaults that the one in the cluster leaves out: most cannot be added there."""
+    made = copy.deepcopy(document)
+    for name, default in (("suspend", False), ("trainer", {})):
+        if name not in live["spec"] and made["spec"].get(name) == default:
+            del made["spec"][name]
     bare = {job.name for job in jobs_of(live) if not _ONE_POD.keys() & job.job.keys()}
     for job in jobs_of(made):
         if job.name in bare and job.job.items() >= _ONE_POD.items():

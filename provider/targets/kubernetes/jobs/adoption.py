@@ -56,6 +56,8 @@ def _comparable(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job with the defaults of Kubernetes, and quantities as Go prints them: a JobSet that was applied again keeps its
     own."""
     made = with_job_defaults({**job})
+    if made["spec"].get("trainer") == {}:
+        del made["spec"]["trainer"]
     for replicated in jobs_of(made):
         for container in replicated.pod.all_containers:
             for amounts in section(container.document, "resources").values():
