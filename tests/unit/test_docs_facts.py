@@ -124,6 +124,15 @@ def test_the_reference_explains_its_words() -> None:
         assert f"**{begin}**" in docs_reference._CHANGES, f"{effect} is not explained"
 
 
+def test_the_reference_links_the_source_of_each_name() -> None:
+    """Who reads the pages in the repository finds the arguments of a class in the docstrings of these files."""
+    for page, (_, modules) in docs_reference.PAGES.items():
+        (row,) = re.findall(rf"^\| `{page}` \| (.*) \|$", TEXTS["docs/reference.md"], re.M)
+        linked = "\n".join((ROOT / "docs" / path).read_text() for path in re.findall(r"\]\((\S+?)\)", row))
+        for name in docs_reference.public_names(modules):
+            assert re.search(rf"^(class {name}\b|{name}\b.* = )", linked, re.M), f"{page}: {name}"
+
+
 def test_pages_agree_on_what_may_change() -> None:
     assert "Before 1.0" in (json_output_schemas.__doc__ or "")
     assert "Before 1.0 the public interface may change in any version" in TEXTS["docs/support.md"]
@@ -175,6 +184,11 @@ def test_reasons_are_those_of_the_code() -> None:
     for reason, phases in table.items():
         assert f'"{reason}"' in code, f"nothing reports {reason}"
         assert phases == "any" or {*re.findall(r"`(\w+)`", phases)} <= {phase.value for phase in Phase}
+    local = (ROOT / "provider/targets/local/run.py").read_text()
+    for reason in re.findall(
+        r'(?:_wait\(now, |_schedule_retry\(now, |Verdict\("Failed", |fail\(error, now, )"(\w+)"', local
+    ):
+        assert reason in table, f"docs/phases.md lacks {reason}"
     given = _reasons_of_the_code()
     assert len(given) > 10
     for reason, known in given.items():
