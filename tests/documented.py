@@ -46,7 +46,7 @@ class Block:
 
 
 def all_blocks(page: str) -> list[Block]:
-    """Return the blocks of a page. Diagrams (mermaid) are none: the build of the site draws them."""
+    """Return the blocks of a page, without diagrams (mermaid), which the browser draws with a script from unpkg.com."""
     text = (ROOT / page).read_text()
     found = []
     for match in _BLOCK.finditer(text):

@@ -1,4 +1,7 @@
-"""Makes the reference pages of the docs site from the code: public names, commands, configuration, the catalogue."""
+"""Makes the reference pages of the docs site from the code: public names, commands, configuration, the catalogue.
+
+As a program it writes the table of versions into docs/support.md.
+"""
 
 from __future__ import annotations
 
@@ -115,9 +118,10 @@ def _page(title: str, modules: Sequence[str]) -> str:
 _CHANGES = """The column *change* says what another value does in the next `pulumi up`:
 
 - **update** changes the object in place. So do all arguments of components without this column.
-- **new run** ends the run and starts another one; an unfinished run only with `interrupt="allow"`.
+- **new run** ends the run and starts another one; an unfinished run only with `interrupt="allow"` or `"checkpoint"`.
 - **next run** has an effect when the job runs again.
-- **replace** deletes the object and creates another one.
+- **replace** deletes the object and creates another one; **another job** is a replacement of the job and its Pulumi resource.
+- **none** changes no object of the job.
 - **another name**: the field never changes in a cluster. Give the object another name.
 
 """
@@ -401,10 +405,13 @@ _OWN = {
 }
 
 
+_OF_THE_STACK = "`trainer:hardening` of the stack, else "
+
+
 def configuration() -> str:
     """Return the page of the keys of a stack's configuration."""
     described = {**read_docstring(pulumi_trainer.Kubernetes)[1], **_OWN}
-    described["hardening"] = read_docstring(pulumi_trainer.TrainJob)[1]["hardening"]
+    described["hardening"] = read_docstring(pulumi_trainer.TrainJob)[1]["hardening"].replace(_OF_THE_STACK, "")
     rows = []
     for key in targets.KEYS:
         values = ", ".join(f"`{value}`" for value in targets.WORDS.get(key, ()))
@@ -431,6 +438,21 @@ def catalogue() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+SUPPORT_MARKS = (
+    "<!-- support matrix: python tools/docs_reference.py writes it -->",
+    "<!-- end of the support matrix -->",
+)
+"""The lines of docs/support.md around the table of versions."""
+
+
+def write_support() -> None:
+    """Write the table of versions into docs/support.md, so that it can be read without the site."""
+    page = ROOT / "docs/support.md"
+    before, begin, rest = page.read_text().partition(SUPPORT_MARKS[0])
+    _, end, after = rest.partition(SUPPORT_MARKS[1])
+    page.write_text(f"{before}{begin}\n\n{support()}\n\n{end}{after}")
+
+
 def support() -> str:
     """Return the table of the products: the least version, the one that is followed, the one that tests run against."""
     rows = [(p.name, p.needed, p.least, p.followed, p.tested, "<br>".join(p.differences)) for p in UPSTREAM.values()]
@@ -453,3 +475,7 @@ def with_anchors(warnings: str) -> str:
     for rule in RULES:
         warnings = warnings.replace(f"| {rule.code} |", f'| <a id="{rule.code}"></a>{rule.code} |', 1)
     return warnings
+
+
+if __name__ == "__main__":
+    write_support()

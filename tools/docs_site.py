@@ -41,7 +41,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.generated_by:
         return markdown
     text = docs_reference.with_anchors(markdown) if path == "warnings.md" else markdown
-    text = text.replace("<!-- support matrix -->", docs_reference.support())
     return with_links_to_pages(text, f"docs/{path}", path)
 
 

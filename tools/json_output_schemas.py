@@ -1,6 +1,7 @@
 """Schemas of what the commands print with `-o json` and `-o yaml`: all keys, their types and meaning.
 
-Keys are never removed or renamed; new ones may come. Times are seconds since the epoch, 0 for not yet or not known.
+New keys may come at any time. Before 1.0 a key may also be removed or renamed, which CHANGELOG.md names.
+Times are seconds since the epoch, 0 for not yet or not known.
 """
 
 from __future__ import annotations

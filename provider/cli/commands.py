@@ -322,7 +322,7 @@ _BATCH = option(
     "--batch",
     metavar="DIR",
     type=Path,
-    help="Validate each DIR/*/input.yaml by itself, and write actual.json beside it.",
+    help="Check each DIR/*/input.yaml by itself, and write the result to actual.json beside it.",
 )
 _MODE = choice(
     "--mode", choices=("jobset", "trainer"), metavar="MODE",

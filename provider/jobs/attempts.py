@@ -262,7 +262,7 @@ class Goodput:
         return min(1.0, max(0.0, self.training - self.repeating) / self.wall)
 
     def __str__(self) -> str:
-        useful = duration(max(0.0, self.training - self.repeating))
+        useful = duration(min(self.wall, max(0.0, self.training - self.repeating)))
         text = f"{100 * self.share:.0f}%: {useful} of training in {duration(self.wall)}"
         if not self.exact:
             return f"at most {text}; how many steps were done again is not known"

@@ -1,5 +1,7 @@
-"""The README: its program and its picture. The programs of two teams in docs/training-jobs.md, on this machine, where queues are
-checked and not made."""
+"""The README and the home page of the docs: their programs, and the picture of the README.
+
+The programs of two teams in docs/training-jobs.md, on this machine, where queues are checked and not made.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +43,16 @@ def test_the_program_of_the_readme_trains_on_two_nodes(project: Project) -> None
     assert project.outputs() == {"phase": "Succeeded"}
     losses = re.findall(r"rank (\d) of 2: loss (\S+)", project.logs("linear"))
     assert dict(losses).keys() == {"0", "1"} and all(float(loss) < 0.01 for _, loss in losses), losses
+
+
+def test_the_program_of_the_home_page_trains_on_two_nodes(project: Project) -> None:
+    (text,) = programs(blocks("docs/index.md", __file__))
+    project.env.update(PINNED)
+    project.program(text, head="")
+    project.up()
+    assert project.outputs() == {"phase": "Succeeded"}
+    ranks = re.findall(r"rank (\d) of 2, 3 epochs", project.logs("classifier"))
+    assert sorted(ranks) == ["0", "1"]
 
 
 def test_the_wheel_has_the_version_of_the_package() -> None:
