@@ -68,7 +68,7 @@ def find_edits(
         if now != own and (manager or (before is not None and own is not None)):
             found[path] = HandEdit(path, manager, [*_differences(before, now, _shown_path(path))], now)
     last = max((text(each.get("time")) for each in entries if is_of_plugin(each)), default="")
-    later = [each for each in others if last and text(each.get("time")) > last]
+    later = [each for each in others if last and text(each.get("time")) >= last]  # the server has whole seconds
     for path, before, now in _changed(_body(wanted, wanted), _body(live, wanted), ()):
         manager = _manager(path, later)
         known = any(path[: len(each)] == each or each[: len(path)] == path for each in found)

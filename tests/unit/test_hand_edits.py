@@ -162,6 +162,14 @@ def test_labels_concern_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not found.restored and "These jobs are affected: nlp/llama" in refusal.why
 
 
+def test_a_change_in_the_second_of_the_last_apply_is_seen_after_a_refresh() -> None:
+    at = "2026-11-29T00:12:00Z"
+    now = live(
+        {"stopPolicy": "Hold"}, manager("pulumi-kubernetes-1", "x", at=at), manager("kubectl", "stopPolicy", at=at)
+    )
+    assert [edit.path for edit in find_edits(now, now, WANTED)] == [("spec", "stopPolicy")]
+
+
 def test_what_was_put_back_is_no_change_though_a_refresh_has_taken_it_into_the_state() -> None:
     refreshed = {**APPLIED, "spec": {**APPLIED["spec"], "stopPolicy": "Hold", "fairSharing": {"weight": "2"}}}
     assert find_edits(refreshed, live({}, manager("pulumi-kubernetes-1a2b", "stopPolicy")), WANTED) == []
