@@ -98,10 +98,13 @@ def test_orphans_that_have_ended_do_not_pile_up(local: LocalTarget) -> None:
     eventually(lambda: local.logs.files(NAMESPACE, "job") and "up" in log(local))
     supervisor = supervisor_of(local)
 
-    def zombies() -> list[psutil.Process]:
-        return [p for p in supervisor.children() if p.status() == psutil.STATUS_ZOMBIE]
+    def is_zombie(child: psutil.Process) -> bool:
+        try:
+            return bool(child.status() == psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:  # reaped since it was listed
+            return False
 
-    eventually(lambda: not zombies())
+    eventually(lambda: not any(map(is_zombie, supervisor.children())))
     local.jobs.delete(NAMESPACE, "job")
 
 
