@@ -89,7 +89,7 @@ def train_job_call(document: Document, refer: Refer) -> Call:
     """Return the call of TrainJob. Raises Untyped."""
     about, spec = section(document, "metadata"), section(document, "spec")
     namespace = text(about.get("namespace"))
-    made: dict[str, Any] = {"runtime": _runtime(section(spec, "runtimeRef"), namespace, refer)}
+    made: dict[str, Any] = {"runtime": refer(*runtime_of(document))}
     if section(spec, "trainer"):
         made["trainer"] = _trainer(spec["trainer"])
     if spec.get("initializer") is not None:
@@ -110,11 +110,13 @@ def train_job_call(document: Document, refer: Refer) -> Call:
     return Call(TrainJob, ordered, name_of(document))
 
 
-def _runtime(reference: Document, namespace: str, refer: Refer) -> Any:
-    kind, name = text(reference.get("kind")) or "ClusterTrainingRuntime", reference.get("name")
-    if kind != "TrainingRuntime":
-        namespace = ""
-    return refer(kind, namespace, name)
+def runtime_of(train_job: Document) -> tuple[str, str, str]:
+    """Return kind, namespace and name of the runtime of a TrainJob; the namespace of a ClusterTrainingRuntime is empty."""
+    reference = section(train_job, "spec", "runtimeRef")
+    kind, namespace = text(reference.get("kind")) or "ClusterTrainingRuntime", ""
+    if kind == "TrainingRuntime":
+        namespace = text(section(train_job, "metadata").get("namespace"))
+    return kind, namespace, text(reference.get("name"))
 
 
 def _trainer(document: Any) -> Call:

@@ -36,10 +36,12 @@ def without_defaults(document: Document) -> Document:
 def _remove_defaults_of_webhook(document: Document, stored: Callable[[], Any]) -> None:
     """Remove the fields that the server would add again. stored: Returns the document as the server would store it."""
     whole = stored()
+    if whole is None:  # the server refuses it
+        return
     for part in (section(document, "spec"), *(job.job for job in jobs_of(document))):
         for field, value in [*part.items()]:
             del part[field]
-            if whole is None or stored() != whole:
+            if stored() != whole:
                 part[field] = value
 
 

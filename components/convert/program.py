@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pulumi_trainer.convert.components import QUEUES, RUNTIMES, component_call
+from pulumi_trainer.convert.components import QUEUES, RUNTIMES, component_call, runtime_of
 from pulumi_trainer.convert.config_maps import HERE, config_map_call, files_of, is_config_map, named_config_maps
 from pulumi_trainer.convert.config_maps import KIND as CONFIG_MAP
 from pulumi_trainer.convert.findings import Findings
@@ -167,13 +167,11 @@ def write_source(
         head.append("config = pulumi.Config()\n")
     for (namespace, mode), variable in names.targets.items():
         if variable in names.used:
-            head.append(statement(variable, Call(_Kubernetes, {"namespace": namespace, **_given(mode=mode)})))
+            arguments = {"namespace": namespace}
+            if mode:
+                arguments["mode"] = mode
+            head.append(statement(variable, Call(_Kubernetes, arguments)))
     return "".join([*head, *body])
-
-
-def _given(**arguments: str) -> dict[str, str]:
-    """Return the arguments that are not empty."""
-    return {name: value for name, value in arguments.items() if value}
 
 
 def _check_runtime(part: Part, runtimes: Container[Key]) -> None:
@@ -191,15 +189,6 @@ def _check_runtime(part: Part, runtimes: Container[Key]) -> None:
             "import it too; a runtime of another stack cannot be named",
         )
     raise Invalid(Problem("spec.runtimeRef", why, hint))
-
-
-def runtime_of(train_job: Document) -> Key:
-    """Return the key of the runtime of a TrainJob."""
-    reference = section(train_job, "spec", "runtimeRef")
-    kind, namespace = text(reference.get("kind")) or "ClusterTrainingRuntime", ""
-    if kind == "TrainingRuntime":
-        namespace = text(section(train_job, "metadata").get("namespace"))
-    return kind, namespace, text(reference.get("name"))
 
 
 def _config_map(part: Part, names: _Names, files: dict[str, str]) -> Call:

@@ -12,7 +12,7 @@ from pulumi_trainer.provider.cli.new_project import project_name
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, name_of
-from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, plural
+from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, join_names, plural
 from pulumi_trainer.provider.service.jobs import open_cluster
 from pulumi_trainer.provider.service.reach import Where
 
@@ -77,13 +77,9 @@ def _missing(found: Importable, wanted: str, origin: str) -> Problem:
     hint = did_you_mean(wanted, names, "queues and runtimes of the whole cluster need -A")
     if found.unread:
         return Problem(
-            wanted, f"is not in {origin}, as far as its objects may be listed ({_unread(found)} may not)", hint
+            wanted, f"is not in {origin}, as far as its objects may be listed ({', '.join(found.unread)} may not)", hint
         )
     return Problem(wanted, f"is not in {origin}", hint)
-
-
-def _unread(found: Importable) -> str:
-    return ", ".join(found.unread)
 
 
 def _title(document: Document) -> str:
@@ -112,7 +108,10 @@ def _written(found: Importable, where: Where, folder: Path, namespace: str, orig
     if not answer["objects"]:
         print_refused(answer["refused"])
         _print_left(found)
-        raise Invalid(Problem(origin, "has nothing that a program can take over"))
+        hint = ""
+        if found.old_jobs:
+            hint = "convert its jobs of Training Operator v1: `kubectl get KIND -A -o yaml | pulumi-trainer convert -`"
+        raise Invalid(Problem(origin, "has nothing that a program can take over", hint))
     files = answer["files"]
     if found.old_jobs:
         old = run_converter({"documents": [(origin, each) for each in found.old_jobs], "name": name})
@@ -139,7 +138,7 @@ def _print_summary(folder: Path, answer: Mapping[str, Any], found: Importable) -
     shown = ", ".join(plural(count, kind) for kind, count in kinds.items())
     print_line(f"Wrote {folder}, which takes over {plain(shown)}")
     for note, titles in _by_note(objects).items():
-        print_line(f"  {plain(titles[0])}{_others(titles)}: {plain(note)}")
+        print_line(f"  {plain(join_names(titles, 1))}: {plain(note)}")
     if found.old_jobs:
         print_line(
             f"  {_OLD_JOBS} has {plural(len(found.old_jobs), 'job')} of Training Operator v1, which run on as they are"
@@ -162,10 +161,6 @@ def _by_note(objects: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     return found
 
 
-def _others(titles: list[str]) -> str:
-    return f" and {len(titles) - 1} more" if len(titles) > 1 else ""
-
-
 def _print_left(found: Importable) -> None:
     by_owner: dict[str, list[str]] = {}
     for title, owner in found.left.items():
@@ -177,4 +172,4 @@ def _print_left(found: Importable) -> None:
 
 def _print_unread(found: Importable) -> None:
     if found.unread:
-        print_line(f"not read, as you may not list them: {_unread(found)}", error=True)
+        print_line(f"not read, as you may not list them: {', '.join(found.unread)}", error=True)

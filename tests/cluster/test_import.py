@@ -15,10 +15,11 @@ from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.values.accessors import text
-from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, QUEUE_PRIORITY, api_resource
-from pulumi_trainer.provider.trainer.kinds import JOBSET, kind_of
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, QUEUE_PRIORITY
+from pulumi_trainer.provider.kueue.objects import KINDS
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB, kind_of
 
-from .jobs import until
+from .jobs import pod_template, until
 from .queue_lab import Lab, with_plugin
 from .test_queues import lab, pulumi_home  # noqa: F401 (fixtures)
 
@@ -78,11 +79,20 @@ spec:
   replicatedJobs:
   - name: workers
     template:
-      spec: {template: {spec: {restartPolicy: OnFailure, containers: [{name: main, image: busybox, args: [echo]}]}}}
+      spec:
+        template:
+          spec:
+            restartPolicy: OnFailure
+            containers:
+            - name: main
+              image: busybox
+              args: [echo]
+              env: [{name: TOKEN, valueFrom: {secretKeyRef: {name: gone, key: token}}}]
+              resources: {requests: {cpu: 500m}}
 ---
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: ClusterTrainingRuntime
-metadata: {name: NAME, labels: {trainer.kubeflow.org/framework: torch}}
+metadata: {name: NAME, labels: {trainer.kubeflow.org/framework: torch, app.kubernetes.io/managed-by: Helm}}
 spec:
   mlPolicy: {numNodes: 1, torch: {}}
   template:
@@ -118,10 +128,12 @@ def made(lab: Lab, root: Client) -> list[dict[str, Any]]:  # noqa: F811
     return documents
 
 
-def run_import(lab: Lab, kubeconfig: Path, made: list[dict[str, Any]], folder: str) -> subprocess.CompletedProcess[str]:  # noqa: F811
+def run_import(
+    within: Lab, kubeconfig: Path, made: list[dict[str, Any]], folder: str
+) -> subprocess.CompletedProcess[str]:
     names = [f"{each['kind']}/{each['metadata']['name']}".lower() for each in made]
     argv = ["pulumi-trainer", "import", "-A", "--kubeconfig", str(kubeconfig), "-o", folder, *names]
-    return subprocess.run(argv, cwd=lab.folder, env=lab.environment, capture_output=True, text=True, check=False)
+    return subprocess.run(argv, cwd=within.folder, env=within.environment, capture_output=True, text=True, check=False)
 
 
 def imported(lab: Lab, kubeconfig: Path, made: list[dict[str, Any]]) -> Lab:  # noqa: F811
@@ -136,101 +148,98 @@ def imported(lab: Lab, kubeconfig: Path, made: list[dict[str, Any]]) -> Lab:  # 
     return project
 
 
-def state(root: Client, made: list[dict[str, Any]]) -> Mapping[str, Any]:
+@pytest.fixture
+def project(lab: Lab, cluster: Any, made: list[dict[str, Any]]) -> Lab:  # noqa: F811
+    return imported(lab, cluster.kubeconfig, made)
+
+
+def state(client: Client, made: list[dict[str, Any]]) -> Mapping[str, Any]:
     """UID and spec of the objects."""
     found = {}
     for each in made:
         about = each["metadata"]
-        live = root.get(kind_of(each), about.get("namespace", ""), about["name"])
+        live = client.get(resource_of(each), about.get("namespace", ""), about["name"])
         assert live is not None
         found[f"{each['kind']} {about['name']}"] = (live["metadata"]["uid"], live.get("spec") or {})
     return found
 
 
+def resource_of(document: dict[str, Any]) -> Kind:
+    kind = document["kind"]
+    plural = KINDS.get(kind, f"{kind.lower()}s")
+    return Kind(document["apiVersion"], kind, plural, "namespace" in document["metadata"])
+
+
 def test_a_cluster_becomes_a_program_that_touches_nothing(
-    lab: Lab,  # noqa: F811
-    root: Client,
-    cluster: Any,
-    made: list[dict[str, Any]],
+    project: Lab, root: Client, cluster: Any, made: list[dict[str, Any]]
 ) -> None:
-    before, running = state(root, made), lab.running()
-    project = imported(lab, cluster.kubeconfig, made)
+    before, running = state(root, made), project.running()
     plan = project.preview().out
     assert "These objects exist and are taken over as they are: " in plan and "is taken over" in plan
     assert "starts now" not in plan  # the job of the queue runs
     assert state(root, made) == before
     project.up()
-    assert state(root, made) == before and lab.running() >= running
+    assert state(root, made) == before and project.running() >= running
     project.preview("--expect-no-changes")
     project.preview("--expect-no-changes", "--refresh")
-    again = run_import(lab, cluster.kubeconfig, made[:1], "again")
+    again = run_import(project, cluster.kubeconfig, made[:1], "again")
     assert again.returncode == 2 and "belongs to the stack organization/imported/test" in again.stderr
 
     changed = (project.folder / "__main__.py").read_text()
-    assert changed.count(f"    cohort={lab.prefix}_cohort,\n") == 1 and '"cpu": trainer.ResourceQuota(' in changed
-    changed = changed.replace(f"    cohort={lab.prefix}_cohort,\n", "").replace(
-        'nominal_quota="4"', 'nominal_quota="6"'
-    )
-    changed = changed.replace(', borrowing_limit="2"', "")
+    for old, new in (
+        (f"    cohort={project.prefix}_cohort,\n", ""),
+        ('nominal_quota="4"', 'nominal_quota="6"'),
+        (', borrowing_limit="2"', ""),
+    ):
+        assert changed.count(old) == 1
+        changed = changed.replace(old, new)
     project.program(changed)
     project.up()
-    spec = project.objects("ClusterQueue")[lab.prefix]["spec"]
+    spec = project.objects("ClusterQueue")[project.prefix]["spec"]
     assert "cohortName" not in spec  # kubectl had this field too, and an apply removes only fields of its own
     assert spec["resourceGroups"][0]["flavors"][0]["resources"][0] == {"name": "cpu", "nominalQuota": "6"}
     project.preview("--expect-no-changes")
 
 
 def test_what_differs_or_belongs_to_another_stack_is_refused(
-    lab: Lab,  # noqa: F811
-    root: Client,
-    cluster: Any,
-    made: list[dict[str, Any]],
+    project: Lab, root: Client, made: list[dict[str, Any]]
 ) -> None:
-    project = imported(lab, cluster.kubeconfig, made)
     written = (project.folder / "__main__.py").read_text()
     before = state(root, made)
     project.program(written.replace('image": "pytorch"', 'image": "torch"'))
     refused = project.preview(ok=False).out
-    assert (
-        f"ClusterTrainingRuntime {lab.prefix}: is not taken over" in refused
-        and "containers[node].image. Hint" in refused
-    )
+    assert f"ClusterTrainingRuntime {project.prefix}: is not taken over" in refused
+    assert "containers[node].image. Hint" in refused
     project.program(written.replace('nominal_quota="4"', 'nominal_quota="5"'))
     for refused in (project.preview(ok=False).out, project.up(ok=False).out):
-        assert f"ClusterQueue {lab.prefix} is not taken over, as the program would change it: " in refused
+        assert f"ClusterQueue {project.prefix} is not taken over, as the program would change it: " in refused
         assert "nominalQuota 4 -> 5" in refused
     assert state(root, made) == before
     project.program(written.replace('adopt="existing"', "adopt=False"))
-    refused = project.preview(ok=False).out
-    assert "choose another name, or take it over with adopt=True" in refused
+    assert "choose another name, or take it over with adopt=True" in project.preview(ok=False).out
     project.program(written)
     project.up()
-    other = Lab(lab.folder / "other", lab.home)
+    other = Lab(project.folder / "other", project.home)
     other.env, other.stack = project.env, "second"
     (other.folder / "state").mkdir(parents=True)
     for name in ("Pulumi.yaml", "__main__.py"):
         (other.folder / name).write_text((project.folder / name).read_text())
     assert other.run("stack", "init").code == 0
-    assert f"ClusterTrainingRuntime {lab.prefix}: exists and is another program's" in other.preview(ok=False).out
+    assert f"ClusterTrainingRuntime {project.prefix}: exists and is another program's" in other.preview(ok=False).out
     assert state(root, made) == before
 
 
-def test_what_is_gone_is_not_created_and_does_not_train_again(
-    lab: Lab,  # noqa: F811
-    root: Client,
-    cluster: Any,
-    made: list[dict[str, Any]],
-) -> None:
-    project = imported(lab, cluster.kubeconfig, made)
+def test_what_is_gone_is_not_created_and_does_not_train_again(project: Lab, root: Client) -> None:
+    job = f"{project.prefix}-short"
     why = {
-        QUEUE_PRIORITY: f"the cluster has no WorkloadPriorityClass {lab.prefix} that can be listed",
-        JOBSET: f"{lab.namespace}/{lab.prefix}-plain: does not exist",
+        QUEUE_PRIORITY: f"the cluster has no WorkloadPriorityClass {project.prefix} that can be listed",
+        TRAIN_JOB: f"{project.namespace}/{job}: does not exist",
     }
-    for kind, name in ((QUEUE_PRIORITY, lab.prefix), (JOBSET, f"{lab.prefix}-plain")):
-        root.delete(kind, lab.namespace, name)
-        until(lambda at=(kind, lab.namespace, name): root.get(*at) is None)
+    for kind, name in ((QUEUE_PRIORITY, project.prefix), (TRAIN_JOB, job)):
+        root.delete(kind, project.namespace, name)
+        until(lambda at=(kind, project.namespace, name): root.get(*at) is None)
         assert why[kind] in project.preview(ok=False).out
-        assert root.get(kind, lab.namespace, name) is None
+        assert root.get(kind, project.namespace, name) is None
 
 
 def test_quantities_that_somebody_has_applied_again(
@@ -241,19 +250,21 @@ def test_quantities_that_somebody_has_applied_again(
 ) -> None:
     """Kueue's and JobSet's webhooks write them as Go does, but only when an object is created."""
     groups = copy.deepcopy(made[2]["spec"]["resourceGroups"])
-    groups[0]["flavors"][0]["resources"] = [
-        {"name": "cpu", "nominalQuota": 10},
-        {"name": "memory", "nominalQuota": "1024Mi"},
-    ]
+    cpu, memory = groups[0]["flavors"][0]["resources"]
+    cpu["nominalQuota"], memory["nominalQuota"] = 10, "1024Mi"
     root.patch(CLUSTER_QUEUE, "", lab.prefix, {"spec": {"resourceGroups": groups}})
-    uid = root.get(CLUSTER_QUEUE, "", lab.prefix)["metadata"]["uid"]  # type: ignore[index]
-    project = imported(lab, cluster.kubeconfig, made[:5])
+    jobset = root.get(JOBSET, lab.namespace, f"{lab.prefix}-plain")
+    assert jobset is not None
+    pod_template(jobset)["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "0.5"}}
+    jobset = root.patch(
+        JOBSET, lab.namespace, f"{lab.prefix}-plain", {"spec": {"replicatedJobs": jobset["spec"]["replicatedJobs"]}}
+    )
+    assert pod_template(jobset)["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "0.5"}}
+    uids = {name: uid for name, (uid, _) in state(root, made).items()}
+    project = imported(lab, cluster.kubeconfig, made)
     project.up()
     project.preview("--expect-no-changes")
-    live = root.get(CLUSTER_QUEUE, "", lab.prefix)
-    assert live is not None and live["metadata"]["uid"] == uid
-    (cpu, memory) = live["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
-    assert (cpu["nominalQuota"], memory["nominalQuota"]) in ((10, "1024Mi"), ("10", "1Gi"))
+    assert {name: uid for name, (uid, _) in state(root, made).items()} == uids
     root.patch(CLUSTER_QUEUE, "", lab.prefix, {"spec": {"resourceGroups": groups}})
     assert "was changed by hand" not in project.preview().out
 
@@ -295,23 +306,13 @@ def test_the_cluster_of_a_team_with_jobs_of_training_operator(
         client.create(CRD, crd(kind, served.partition("/")[2]))
     for name in {text(each["metadata"].get("namespace")) for each in (*queues, *jobs)} - {""}:
         client.create(NAMESPACE, {"metadata": {"name": name}})
-    kinds = {each["kind"]: Kind(each["apiVersion"], each["kind"], f"{each['kind'].lower()}s") for each in jobs}
-    kinds |= {each["kind"]: api_resource(each["kind"]) for each in queues}
     documents = [*queues, *jobs]
-    for kind in kinds.values():
-        until(lambda kind=kind: is_served(client, kind))
     for each in documents:
-        client.create(kinds[each["kind"]], each)
+        kind = resource_of(each)
+        until(lambda kind=kind: is_served(client, kind))
+        client.create(kind, each)
 
-    def state() -> Mapping[str, Any]:
-        found = {}
-        for each in documents:
-            live = client.get(kinds[each["kind"]], text(each["metadata"].get("namespace")), each["metadata"]["name"])
-            assert live is not None
-            found[f"{each['kind']} {each['metadata']['name']}"] = live["metadata"]["uid"], live.get("spec")
-        return found
-
-    before = state()
+    before = state(client, documents)
     project = Lab(tmp_path / "prod", pulumi_home)
     project.env = {"PATH": with_plugin()}
     argv = ["pulumi-trainer", "import", "-A", "--kubeconfig", str(own_cluster.kubeconfig), "-o", str(project.folder)]
@@ -323,5 +324,5 @@ def test_the_cluster_of_a_team_with_jobs_of_training_operator(
     (project.folder / "state").mkdir()
     assert project.run("stack", "init").code == 0
     assert "are taken over as they are" in project.plain_up().out
-    assert state() == before
+    assert state(client, documents) == before
     project.preview("--expect-no-changes")

@@ -35,23 +35,23 @@ def programs(found: list[Block]) -> list[str]:
     return [block.text for block in found if block.kind == "python"]
 
 
-def test_the_program_of_the_readme_trains_on_two_nodes(project: Project) -> None:
-    (text,) = programs(blocks("README.md", __file__))
+def train(project: Project, page: str, job: str) -> str:
+    """Run the only program of a page, and return the log of its job."""
+    (text,) = programs(blocks(page, __file__))
     project.env.update(PINNED)
     project.program(text, head="")
     project.up()
     assert project.outputs() == {"phase": "Succeeded"}
-    losses = re.findall(r"rank (\d) of 2: loss (\S+)", project.logs("linear"))
+    return project.logs(job)
+
+
+def test_the_program_of_the_readme_trains_on_two_nodes(project: Project) -> None:
+    losses = re.findall(r"rank (\d) of 2: loss (\S+)", train(project, "README.md", "linear"))
     assert dict(losses).keys() == {"0", "1"} and all(float(loss) < 0.01 for _, loss in losses), losses
 
 
 def test_the_program_of_the_home_page_trains_on_two_nodes(project: Project) -> None:
-    (text,) = programs(blocks("docs/index.md", __file__))
-    project.env.update(PINNED)
-    project.program(text, head="")
-    project.up()
-    assert project.outputs() == {"phase": "Succeeded"}
-    ranks = re.findall(r"rank (\d) of 2, 3 epochs", project.logs("classifier"))
+    ranks = re.findall(r"rank (\d) of 2, 3 epochs", train(project, "docs/index.md", "classifier"))
     assert sorted(ranks) == ["0", "1"]
 
 

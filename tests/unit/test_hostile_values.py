@@ -283,7 +283,7 @@ def _convert(patch: Patch, _: str) -> None:
 def _import(patch: Patch, _: str) -> None:
     objects = [{"title": f"x: {HOSTILE}", "notes": [HOSTILE], "differences": []}]
     answer = {"files": {"__main__.py": ""}, "objects": objects, "refused": [HOSTILE]}
-    found = importable.Importable(left={HOSTILE: HOSTILE}, unread={HOSTILE: HOSTILE})
+    found = importable.Importable(left={HOSTILE: HOSTILE}, unread=[HOSTILE])
     patch.setattr(importable, "read_importable", lambda *_: found)
     patch.setattr(import_cluster, "open_cluster", lambda *_: (types.SimpleNamespace(), HOSTILE))
     patch.setattr(import_cluster, "run_converter", lambda *_: answer)

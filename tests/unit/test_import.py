@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ import yaml
 from pulumi_trainer.provider.cli import import_cluster
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError
-from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem
 from pulumi_trainer.provider.service.reach import Where
+from pulumi_trainer.provider.targets.kubernetes.jobs.runtime_objects import RuntimeObjects
 from pulumi_trainer.provider.targets.kubernetes.observe.importable import Importable, read_importable
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 
 QUEUES = """
 kind: ResourceFlavor
@@ -188,7 +191,7 @@ def test_kinds_that_may_not_be_listed_are_named_and_the_rest_is_imported(
 ) -> None:
     found = read(QUEUES, RUNTIME, refused=("clusterqueues",))
     assert "ClusterQueue nlp" not in names(found) and "LocalQueue main" in names(found)
-    assert "clusterqueues is forbidden" in found.unread["clusterqueues"]
+    assert found.unread == ["clusterqueues"]
     server = Server(QUEUES, refused=("clusterqueues",))
     monkeypatch.setattr(import_cluster, "open_cluster", lambda _: (server, "team"))
     assert import_cluster.import_cluster(Where(everywhere=True), [], tmp_path / "p") == 1
@@ -300,3 +303,29 @@ def test_what_a_controller_makes_is_left_to_it() -> None:
     job = yaml.safe_load(JOBSET)
     found = read(yaml.safe_dump({**job, "metadata": {**job["metadata"], "ownerReferences": [owner]}}))
     assert found.objects == [] and found.left == {"JobSet team/train": "RayJob ray"}
+
+
+def test_the_label_that_a_program_sets_itself_is_not_imported() -> None:
+    runtime, _ = yaml.safe_load_all(RUNTIME)
+    runtime["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "Helm"
+    assert [*read(yaml.safe_dump(runtime)).objects[0]["metadata"]["labels"]] == ["trainer.kubeflow.org/framework"]
+
+
+def test_a_cluster_with_jobs_of_v1_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = V1_JOB.replace("kind:", "apiVersion: kubeflow.org/v1\nkind:", 1)
+    assert written(monkeypatch, tmp_path / "p", old) == 2
+    assert "convert its jobs of Training Operator v1: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("adopt", [True, "existing"])
+def test_a_runtime_that_is_missing_is_created_or_refused(adopt: bool | str) -> None:
+    runtime, _ = yaml.safe_load_all(RUNTIME)
+    nothing = SimpleNamespace(get=lambda *_: None)
+    objects = RuntimeObjects(nothing, lambda: nothing, lambda: DEFAULT)  # type: ignore[arg-type, return-value]
+    if adopt is True:
+        assert objects.check(runtime, "me", "stack", adopt=adopt) == ""
+        return
+    with pytest.raises(Conflict, match="ClusterTrainingRuntime mine: does not exist"):
+        objects.check(runtime, "me", "stack", adopt=adopt)

@@ -12,12 +12,15 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.kubernetes.values.accessors import only
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, only, section, text, without
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.targets.kubernetes.jobs.drift import KEYED, LISTS
 
 Document = dict[str, Any]
+
+_MANAGER = "kueue.x-k8s.io/"
+"""How the manager of the runtimePatch begins that Kueue adds to a TrainJob."""
 
 
 def keep_kueue_fields(wanted: Document, live: Mapping[str, Any]) -> Document:
@@ -29,6 +32,16 @@ def keep_kueue_fields(wanted: Document, live: Mapping[str, Any]) -> Document:
         if field in live_part and _is_contained(wanted_part.get(field), live_part[field]):
             wanted_part[field] = copy.deepcopy(live_part[field])
     return made
+
+
+def written_spec(job: Mapping[str, Any]) -> Document:
+    """Return the spec of a TrainJob without Kueue's runtimePatches and without the times of the others; that of a JobSet."""
+    patches = mappings(section(job, "spec").get("runtimePatches"))
+    kept = [without(each, "time") for each in patches if not text(each.get("manager")).startswith(_MANAGER)]
+    spec = without(job["spec"], "runtimePatches")
+    if kept:
+        spec["runtimePatches"] = kept
+    return spec
 
 
 def _is_contained(few: Any, many: Any) -> bool:

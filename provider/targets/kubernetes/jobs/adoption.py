@@ -8,7 +8,7 @@ from typing import Any
 from pulumi_trainer.provider.jobs.submission import Submission, another_run
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import section, without
+from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.values.quantity import canonical
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.lifecycle.changes import compare
@@ -47,7 +47,8 @@ def _changed_immutable_fields(
     live = _comparable(live)
     key = f"{kind.kind}/{submission.name}"
     changes = compare(
-        {key: {"spec": _spec(admitted.drop_kueue_fields(live, wanted), kind)}}, {key: {"spec": _spec(wanted, kind)}}
+        {key: {"spec": admitted.written_spec(admitted.drop_kueue_fields(live, wanted))}},
+        {key: {"spec": admitted.written_spec(wanted)}},
     )
     return [change.path.partition(": ")[2] for change in changes if change.effect == "replace"]
 
@@ -86,19 +87,3 @@ def unadopted_problem(live: Mapping[str, Any], where: str) -> Problem:
     """Return the problem that the name of a job is taken by a job without a record, and `adopt` is not set."""
     why = f"exists since {live['metadata'].get('creationTimestamp')} and was created by {field_managers(live)}"
     return Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True")
-
-
-def _spec(live: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
-    """Return the spec without Kueue's runtimePatches and without the times of the other patches."""
-    spec = dict(live["spec"])
-    patches = spec.get("runtimePatches")
-    if kind.kind != "TrainJob" or not patches:
-        return spec
-    kept: list[dict[str, Any]] = []
-    for patch in patches:
-        if not str(patch.get("manager", "")).startswith("kueue.x-k8s.io/"):
-            kept.append(without(patch, "time"))
-    spec.pop("runtimePatches")
-    if kept:
-        spec["runtimePatches"] = kept
-    return spec

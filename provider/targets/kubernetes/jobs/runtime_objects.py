@@ -22,6 +22,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import conditions, only
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.lifecycle.runtimes import current_fields
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
+from pulumi_trainer.provider.targets.kubernetes.field_managers import change_managers
 from pulumi_trainer.provider.targets.kubernetes.jobs.apply import Changed, apply_error
 from pulumi_trainer.provider.trainer.admission import review
 from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, TRAIN_JOB, TRAINING_RUNTIME
@@ -57,7 +58,9 @@ class RuntimeObjects:
             try:
                 applied = self.client.apply(kind, sent, force=True)  # the plan shows external changes
                 if taken_over:
-                    self._take_fields(kind, applied)
+                    change_managers(
+                        self.client, kind, applied, lambda entries: with_sole_manager(entries, FIELD_MANAGER)
+                    )
                 return str(applied["metadata"]["uid"])
             except ApiError as error:
                 fault = apply_error(error, kind, sent)
@@ -98,13 +101,6 @@ class RuntimeObjects:
             hint = "write the values of the cluster into the program, or change the runtime first"
             raise Conflict(Problem(kind.where(namespace, name), why, hint))
         return True
-
-    def _take_fields(self, kind: kinds.Kind, applied: Document) -> None:
-        """Become the only manager of a runtime's spec: an apply removes only fields of its own manager."""
-        about = applied["metadata"]
-        given = with_sole_manager(about.get("managedFields") or [], FIELD_MANAGER)
-        changed = {"managedFields": given, "resourceVersion": about.get("resourceVersion")}
-        self.client.patch(kind, str(about.get("namespace") or ""), about["name"], {"metadata": changed})
 
     def edited(
         self, document: Mapping[str, Any], applied: Mapping[str, Any], owner: str, sweep: str

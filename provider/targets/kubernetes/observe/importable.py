@@ -23,14 +23,13 @@ from pulumi_trainer.provider.kueue.api_resources import WORKLOAD, api_resource
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.objects import KINDS, NAMESPACED
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
+from pulumi_trainer.provider.targets.kubernetes.jobs.admitted import written_spec
 from pulumi_trainer.provider.targets.kubernetes.jobs.drift import KEYED, LISTS
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 from pulumi_trainer.provider.trainer.admission.training_operator import KINDS as V1_KINDS
 from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, JOBSET, TRAIN_JOB, TRAINING_RUNTIME
 from pulumi_trainer.provider.trainer.labels import MADE_BY, stack_of_mark
 
-_KUEUE_MANAGER = "kueue.x-k8s.io/"
-"""How the manager of the runtimePatch begins that Kueue adds to a TrainJob."""
 OLD_JOBS = (
     *(Kind("kubeflow.org/v1", kind, f"{kind.lower()}s") for kind in V1_KINDS),
     Kind("kubeflow.org/v2beta1", "MPIJob", "mpijobs"),
@@ -47,14 +46,14 @@ class Importable:
         old_jobs: Jobs of Training Operator v1 and MPI Operator, which no program can take over.
         runtimes: The ClusterTrainingRuntimes, whoever they belong to: jobs refer to them.
         left: Objects of stacks and of controllers -> whose they are.
-        unread: Kinds that may not be listed -> the server's words.
+        unread: Plurals of the kinds that may not be listed.
     """
 
     objects: list[Document] = field(default_factory=list)
     old_jobs: list[Document] = field(default_factory=list)
     runtimes: list[Document] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
-    unread: dict[str, str] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
 
 
 def read_importable(client: Client, namespace: str) -> Importable:
@@ -78,7 +77,7 @@ def read_importable(client: Client, namespace: str) -> Importable:
     return found
 
 
-def _listed(client: Client, kind: Kind, namespace: str, unread: dict[str, str]) -> list[Document]:
+def _listed(client: Client, kind: Kind, namespace: str, unread: list[str]) -> list[Document]:
     """Return the objects of a kind; none of one that the cluster does not serve, or that may not be listed."""
     try:
         listed, _ = ask_as_served(kind, lambda each: client.list(each, namespace if each.namespaced else ""))
@@ -86,7 +85,7 @@ def _listed(client: Client, kind: Kind, namespace: str, unread: dict[str, str]) 
         if error.code not in (403, 404):
             raise
         if error.code == 403:
-            unread[kind.plural] = str(error)
+            unread.append(kind.plural)
         return []
     return [{"apiVersion": kind.api_version, "kind": kind.kind, **each} for each in listed]
 
@@ -125,12 +124,8 @@ def _owner_of(document: Document) -> str:
 
 
 def _without_changes_of_kueue(job: Document) -> Document:
-    """Return a TrainJob without Kueue's runtimePatches, without the times of others, and without what Kueue alone suspends."""
-    patches = mappings(section(job, "spec").get("runtimePatches"))
-    kept = [without(each, "time") for each in patches if not text(each.get("manager")).startswith(_KUEUE_MANAGER)]
-    spec = without(job["spec"], "runtimePatches")
-    if kept:
-        spec["runtimePatches"] = kept
+    """Return a TrainJob without Kueue's runtimePatches, and not suspended if Kueue alone suspends it."""
+    spec = written_spec(job)
     if QUEUE in labels_of(job):
         spec.pop("suspend", None)
     return {**job, "spec": spec}

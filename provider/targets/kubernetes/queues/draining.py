@@ -6,7 +6,7 @@ Every call can be repeated after a crash at any point: only the queue's own stop
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -24,7 +24,6 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     conditions,
     controller_of,
     section,
-    text,
     true_condition,
 )
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
@@ -32,6 +31,7 @@ from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, api_resource
 from pulumi_trainer.provider.kueue.objects import GROUP
 from pulumi_trainer.provider.kueue.workload_reasons import priority_class
+from pulumi_trainer.provider.targets.kubernetes.field_managers import change_managers
 from pulumi_trainer.provider.trainer.labels import MADE_BY, stack_of_mark
 
 Document = dict[str, Any]
@@ -101,10 +101,10 @@ class ClusterQueues:
         for each in objects:
             kind, place = _kind(each), (each["namespace"], each["name"])
             if each.get("adopted"):
-                _change_managers(self.client, kind, self.client.get(kind, *place), with_sole_manager)
+                change_managers(self.client, kind, self.client.get(kind, *place), with_sole_manager)
                 continue
             live = self.client.patch(kind, *place, restoring_patch(each))
-            _change_managers(self.client, kind, live, lambda entries: with_plugin_as_manager(entries, FIELD_MANAGER))
+            change_managers(self.client, kind, live, lambda entries: with_plugin_as_manager(entries, FIELD_MANAGER))
 
 
 @dataclass(frozen=True)
@@ -126,25 +126,6 @@ class Holder:
         if self.since:
             shown += f" since {self.since}"
         return shown
-
-
-def _change_managers(
-    client: Client, kind: Kind, live: Document | None, changed_entries: Callable[[Sequence[Document]], Sequence[Any]]
-) -> None:
-    """Replace the managedFields of an object. changed_entries: Returns the new ones, of those that it has."""
-    deadline = time.monotonic() + SETTLING
-    while live is not None:
-        about = live["metadata"]
-        place = text(about.get("namespace")), about["name"]
-        given = changed_entries(about.get("managedFields") or [])
-        try:
-            changed = {"managedFields": given, "resourceVersion": about.get("resourceVersion")}
-            client.patch(kind, *place, {"metadata": changed})
-            return
-        except ApiError as error:  # a controller writes the status
-            if error.code != 409 or time.monotonic() > deadline:
-                raise
-        live = client.get(kind, *place)
 
 
 def _kind(guarded: Mapping[str, str]) -> Kind:
