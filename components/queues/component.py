@@ -60,7 +60,7 @@ from pulumi_trainer.provider.trainer.labels import MADE_BY, ON_DELETE
 from pulumi_trainer.queues.affected_jobs import affected_jobs
 from pulumi_trainer.queues.arguments import Spec
 
-_MISSING = "remove it from the program, or create it with adopt=True or without it"
+_MISSING = "remove it from the program, or leave adopt out: then an update creates it"
 DELETE_WITHIN = "3m"
 """How long pulumi-kubernetes waits for the deletion of an object, which may wait for references of other objects."""
 _BELOW = re.compile(r"^(spec|metadata)(\.|$)")

@@ -19,6 +19,7 @@ from pulumi_trainer.provider.service.reach import Where
 if TYPE_CHECKING:
     from pulumi_trainer.provider.targets.kubernetes.observe.importable import Importable
 
+_EVERYWHERE = "the cluster"
 _OLD_JOBS = "v1_jobs.py"
 _HEAD = '''\
 """Jobs of Training Operator v1 as TrainJobs.
@@ -42,7 +43,7 @@ def import_cluster(where: Where, objects: Sequence[str], folder: Path) -> int:
     if where.everywhere:
         namespace = ""
     found = read_importable(client, namespace)
-    origin = f"namespace {namespace}" if namespace else "the cluster"
+    origin = f"namespace {namespace}" if namespace else _EVERYWHERE
     try:
         if objects:
             _select(found, objects, origin)
@@ -74,7 +75,8 @@ def _missing(found: Importable, wanted: str, origin: str) -> Problem:
         if title.lower().startswith(f"{kind.lower().removesuffix('s')} ") and title.endswith((f" {name}", f"/{name}")):
             return Problem(wanted, f"belongs to {owner}")
     names = [_title(each) for each in (*found.objects, *found.old_jobs)]
-    hint = did_you_mean(wanted, names, "queues and runtimes of the whole cluster need -A")
+    otherwise = "" if origin == _EVERYWHERE else "queues and runtimes of the whole cluster need -A"
+    hint = did_you_mean(wanted, names, otherwise)
     if found.unread:
         return Problem(
             wanted, f"is not in {origin}, as far as its objects may be listed ({', '.join(found.unread)} may not)", hint

@@ -57,10 +57,7 @@ from pulumi_trainer.provider.lifecycle.resource import Checked
 from pulumi_trainer.provider.lifecycle.source_changes import source_notes
 from pulumi_trainer.provider.lifecycle.target import Connect
 
-_MISSING = (
-    "does not exist",
-    "remove the TrainJob from the program, or run it as a new job with adopt=True or without it",
-)
+_MISSING = ("does not exist", "remove the TrainJob from the program, or leave adopt out: then it trains as a new job")
 _OTHER_NAME = "give the TrainJob another name, or take the job over with adopt=True"
 
 

@@ -249,6 +249,10 @@ def test_single_objects(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys:
     assert written(monkeypatch, Path("-"), QUEUES, JOBSET, WORKLOAD, objects=("clusterqueues/nlp",)) == 0
     out = capsys.readouterr().out
     assert 'trainer.ClusterQueue(\n    "nlp"' in out and "LocalQueue" not in out and 'flavor="any"' in out
+    assert written(monkeypatch, tmp_path / "p", QUEUES, objects=("gpu/x",)) == 2
+    assert capsys.readouterr().err == "error: gpu/x: is not in the cluster\n"
+    assert written(monkeypatch, tmp_path / "p", QUEUES, objects=("gpu/x",), everywhere=False) == 2
+    assert "need -A" in capsys.readouterr().err
     assert written(monkeypatch, tmp_path / "p", QUEUES, objects=("clusterqueue/npl",)) == 2
     assert "clusterqueue/npl: is not in the cluster. Hint: did you mean clusterqueue/nlp?" in (capsys.readouterr().err)
 

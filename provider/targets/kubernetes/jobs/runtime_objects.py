@@ -80,7 +80,7 @@ class RuntimeObjects:
         kind, namespace, name = locate(document)
         found = self.client.get(kind, namespace, name)
         if found is None and adopt == EXISTING:
-            hint = "remove the runtime from the program, or create it with adopt=True or without it"
+            hint = "remove the runtime from the program, or leave adopt out: then an update creates it"
             raise Conflict(Problem(kind.where(namespace, name), "does not exist", hint))
         if found is None:
             return ""
