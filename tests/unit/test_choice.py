@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.cli.commands import read_seconds
+from pulumi_trainer.provider.cli.options import read_seconds
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.service.jobs import of_stack
 from pulumi_trainer.provider.service.reach import Where, in_project
