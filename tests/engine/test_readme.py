@@ -35,9 +35,9 @@ def programs(found: list[Block]) -> list[str]:
     return [block.text for block in found if block.kind == "python"]
 
 
-def train(project: Project, page: str, job: str) -> str:
-    """Run the only program of a page, and return the log of its job."""
-    (text,) = programs(blocks(page, __file__))
+def train(project: Project, found: list[Block], job: str) -> str:
+    """Run the only program of a page's blocks, and return the log of its job."""
+    (text,) = programs(found)
     project.env.update(PINNED)
     project.program(text, head="")
     project.up()
@@ -46,12 +46,12 @@ def train(project: Project, page: str, job: str) -> str:
 
 
 def test_the_program_of_the_readme_trains_on_two_nodes(project: Project) -> None:
-    losses = re.findall(r"rank (\d) of 2: loss (\S+)", train(project, "README.md", "linear"))
+    losses = re.findall(r"rank (\d) of 2: loss (\S+)", train(project, blocks("README.md", __file__), "linear"))
     assert dict(losses).keys() == {"0", "1"} and all(float(loss) < 0.01 for _, loss in losses), losses
 
 
 def test_the_program_of_the_home_page_trains_on_two_nodes(project: Project) -> None:
-    ranks = re.findall(r"rank (\d) of 2, 3 epochs", train(project, "docs/index.md", "classifier"))
+    ranks = re.findall(r"rank (\d) of 2, 3 epochs", train(project, blocks("docs/index.md", __file__), "classifier"))
     assert sorted(ranks) == ["0", "1"]
 
 
