@@ -17,7 +17,7 @@ from pulumi_trainer.program.constructors import constructor
 from pulumi_trainer.provider.kubernetes.client.api_resources import NETWORK_POLICY
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, mappings, section
-from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label
+from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label, name_problems
 from pulumi_trainer.provider.trainer.admission.network_policies import metadata_problems
 from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
 
@@ -69,8 +69,7 @@ class NetworkPolicyArgs(ObjectArgs):
     def check(self) -> list[Problem]:
         found = super().check()
         if isinstance(self.job, str):
-            for why in dns_1123_label(self.job):
-                found.append(Problem("job", f"{self.job!r} is not a valid job name: {why}"))
+            found += name_problems("job", self.job, dns_1123_label, "job name")
         elif not isinstance(self.job, (JobComponent, pulumi.Output, type(None))):
             found.append(Problem("job", f"must be a job or the name of one, not {shown_value(self.job)}"))
         return [*found, *egress_problems(self.egress)]

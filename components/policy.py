@@ -17,7 +17,7 @@ from pulumi_trainer.program.drift import Drift
 from pulumi_trainer.program.targets import Kubernetes, project_folder
 from pulumi_trainer.provider.kubernetes.client.api_resources import ADMISSION_POLICY, ADMISSION_POLICY_BINDING
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
-from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label
+from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label, name_problems
 from pulumi_trainer.provider.trainer.policy.admission_policies import render_policies, rules_elsewhere
 from pulumi_trainer.provider.trainer.policy.reading import read_rules, rule_problems
 from pulumi_trainer.provider.trainer.policy.rules import JobRules
@@ -40,8 +40,7 @@ class JobPolicyArgs(ComponentArgs):
             why = f"must be a list of names, not {shown_value(self.namespaces)}"
             found.append(Problem("namespaces", why, "leave it out for all namespaces"))
         for place, name in enumerate(as_sequence(self.namespaces)):
-            for why in dns_1123_label(str(name)):
-                found.append(Problem(f"namespaces[{place}]", f"{name!r}: {why}"))
+            found += name_problems(f"namespaces[{place}]", str(name), dns_1123_label)
         return found
 
 
@@ -74,7 +73,7 @@ class JobPolicy(pulumi.ComponentResource):
         self.name: str = args.name or args.resource_name
         """Name of the policies."""
         found = merge_problems(found, nested_problems(args))
-        found += [Problem("name", f"{self.name!r}: {why}") for why in dns_1123_label(self.name)]
+        found += name_problems("name", self.name, dns_1123_label)
         rules, wrong = _read(args.rules)
         found += wrong
         self.register_outputs({"name": self.name})

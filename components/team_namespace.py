@@ -26,7 +26,7 @@ from pulumi_trainer.provider.kubernetes.client.api_resources import (
 )
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import text
-from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label, qualified_name
+from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label, name_problems, qualified_name
 from pulumi_trainer.provider.kubernetes.values.quantity import quantity_problems
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.labels import HARDENING
@@ -167,8 +167,7 @@ def _roles(args: TeamNamespaceArgs, namespace: str) -> Sequence[Mapping[str, Any
 
 
 def _label_problems(name: str) -> Iterator[Problem]:
-    for why in dns_1123_label(name):
-        yield Problem("name", f"{name!r} is not a valid name of a namespace: {why}")
+    yield from name_problems("name", name, dns_1123_label, "name of a namespace")
 
 
 def _name_problems(argument: str, given: Any) -> Iterator[Problem]:
@@ -188,6 +187,5 @@ def _quota_problems(given: Any) -> Iterator[Problem]:
         return
     for name, most in as_mapping(given).items():
         where = f"quota[{name}]"
-        for why in qualified_name(str(name)):
-            yield Problem(where, f"{name!r} is not a valid resource name: {why}")
+        yield from name_problems(where, str(name), qualified_name, "resource name", "for example nvidia.com/gpu")
         yield from problems_below(where, quantity_problems(most))

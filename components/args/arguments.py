@@ -86,7 +86,10 @@ class Args:
         for field, expected in field_types(type(self)).items():
             value = self.__dict__.get(field)
             if expected.is_container and value is not None and not expected.accepts(value):
-                found.append(Problem(field, f"must be {expected.wanted}, not {type(value).__name__}"))
+                hint = ""
+                if isinstance(value, str) and expected.wanted == "a list":
+                    hint = f'give {field}=["...", ...]'
+                found.append(Problem(field, f"must be {expected.wanted}, not {type(value).__name__}", hint))
         return found
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 from pulumi_trainer.args.arguments import as_mapping
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain
+from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain, name_problems
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
 
@@ -103,8 +103,7 @@ def problems(named: Mapping[str, Any], written: Any, merged: Any, suspend: Any) 
         elif isinstance(value, str) and not value and label in given:
             yield Problem(name, "is empty", f"leave it out for a job without a {name}")
         elif isinstance(value, str) and value:
-            for why in dns_1123_subdomain(value):
-                yield Problem(where, f"{value!r} is not a valid name: {why}")
+            yield from name_problems(where, value, dns_1123_subdomain)
     if isinstance(merged, Mapping) and merged.get(QUEUE) and suspend is not None and suspend is not False:
         yield _SUSPEND
 

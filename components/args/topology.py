@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pulumi
 from pulumi_trainer.args.arguments import Args, drop_none, positional
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.names import qualified_name
+from pulumi_trainer.provider.kubernetes.values.names import name_problems, qualified_name
 from pulumi_trainer.provider.kueue.labels import PREFERRED, REQUIRED, SLICE_LEVEL, SLICE_SIZE, TOGETHER, UNCONSTRAINED
 from pulumi_trainer.provider.trainer.pipeline.info import NODE
 
@@ -118,8 +118,9 @@ def problems(topology: Mapping[str, Any] | None) -> Iterator[Problem]:
     for label, field in ((REQUIRED, "level"), (PREFERRED, "level"), (SLICE_LEVEL, "slice_level")):
         value = known.get(label)
         if isinstance(value, str):
-            for why in qualified_name(value):
-                yield Problem(f"topology.{field}", f"{value!r} is not a node label: {why}")
+            yield from name_problems(
+                f"topology.{field}", value, qualified_name, "node label", "for example topology.kubernetes.io/zone"
+            )
         elif label in known and isinstance(value, (bool, int, float, list, dict)):
             yield Problem(f"topology.{field}", f"must be a node label, not {value!r}")
     size = known.get(SLICE_SIZE)

@@ -45,10 +45,14 @@ def env_problems(env: Any) -> list[Problem]:
     """Return the variables of a mapping whose values are not valid; problems do not show values, as these may be secret."""
     found = []
     for name, value in as_mapping(env).items():
+        if name == "":
+            found.append(Problem('env[""]', "the name of a variable is empty"))
         if value is None:
             found.append(Problem(f"env[{quoted(name)}]", "must be a string, not None", 'give "", or leave it out'))
         elif not isinstance(value, (str, pulumi.Output, Unknown)) and not isawaitable(value):
-            found.append(Problem(f"env[{quoted(name)}]", f"must be a string, not {type(value).__name__}"))
+            found.append(
+                Problem(f"env[{quoted(name)}]", f"must be a string, not {type(value).__name__}", "write it in quotes")
+            )
     return found
 
 

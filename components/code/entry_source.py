@@ -141,7 +141,7 @@ def from_function(func: Callable[..., Any], travelling: frozenset[str] = frozens
 def _from_source(func: Callable[..., Any], travelling: frozenset[str]) -> Shipped:
     if not inspect.isfunction(func):
         why = f"must be a plain function, not {type(func).__name__}"
-        return _refused("func", why, "pass the function itself")
+        return _refused("func", why, "give a function that the program defines with def")
     if func.__code__.co_name == "<lambda>":
         return _refused("func", "a lambda has no source of its own to ship", "write it as a def")
     file = Path(inspect.getsourcefile(func) or "?")

@@ -87,6 +87,7 @@ class TrainJobArgs(ComponentArgs):
         **{name: f"trainer=CustomTrainer({there})" for name, there in CustomTrainer.elsewhere.items()},
         **{field: f"target=Kubernetes({field}=...)" for field in ("namespace", "kubeconfig", "context", "mode")},
         **{field: f"initializer=Initializer({field}=...)" for field in ("dataset", "model")},
+        **dict.fromkeys(("max_runtime", "max_duration"), "active_deadline_seconds=..."),
         **dict.fromkeys(("pod_template_overrides", "pod_spec_overrides"), "runtime_patches=[RuntimePatch(...)]"),
     }
     documents = frozenset({"runtime"})

@@ -12,6 +12,7 @@ import itertools
 import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -43,11 +44,13 @@ from pulumi_trainer.provider.jobs.identity import short_digest
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import text
+from pulumi_trainer.provider.kubernetes.values.names import in_author_words
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.targets.connection import TargetInput, of_job, warn_with
+from pulumi_trainer.provider.trainer.admission.author_hints import with_author_hint
 from pulumi_trainer.provider.trainer.labels import MADE_BY
 
 EXIT = (
@@ -330,6 +333,28 @@ class Program:
         self.problems.extend(problems)
         self.spawn(asyncio.sleep(0))
 
+    def await_refusals(self, refusals: pulumi.Output[list[str] | None], component: pulumi.Resource | None) -> None:
+        """Add what the provider finds wrong with a resource of a component to the problems of the preview."""
+        self.spawn(self._add_refusals(refusals, component))
+
+    async def _add_refusals(self, refusals: pulumi.Output[list[str] | None], component: pulumi.Resource | None) -> None:
+        with suppress(Exception):  # a resource that fails ends the program itself
+            found = await refusals.future() or []
+            for reason in found:
+                argument, separator, rest = reason.partition(": ")
+                problem = Problem("", reason)
+                if separator and argument.isidentifier():
+                    problem = Problem(argument, rest)
+                place = self._place_of(component)
+                self.problems.append(problem.below(place) if place else problem)
+
+    def _place_of(self, component: pulumi.Resource | None) -> str:
+        """Return the prefix of the problems of a component; empty for None."""
+        for (kind, name, _), site in self.made.items():
+            if component is not None and (kind, name) == (type(component).__name__, component.pulumi_resource_name):
+                return f'{kind}("{name}") ({site})'
+        return ""
+
     def fail(self, text: str) -> None:
         """Let the program end with a failure, once it waits for no other job: Pulumi ends it with the first error."""
         if not self.failures:
@@ -557,16 +582,17 @@ def current() -> Program:
     if loop not in _programs:
         _programs[loop] = Program()
         warn_with(_programs[loop].cautions.append)
+        dynamic.report_refusals(_programs[loop].await_refusals)
     return _programs[loop]
 
 
 def _placed(problem: Problem) -> Problem:
-    """Return a problem without its component if it is a problem of the stack's configuration, which is the same for all
-    components.
+    """Return a problem in words for its author; without its component if it is one of the stack's configuration, which is the
+    same for all components.
     """
     if problem.type == CONFIGURATION:
         return replace(problem, where="")
-    return problem
+    return with_author_hint(replace(problem, why=in_author_words(problem.why)))
 
 
 class UnknownName(AttributeError, pulumi.RunError):

@@ -8,7 +8,7 @@ from typing import Any
 import pulumi
 from pulumi_trainer.args.arguments import Args, as_sequence, nested_problems, shown_value
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
-from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain, qualified_name
+from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain, name_problems, qualified_name
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity, quantity_problems
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.kueue.prices import PRICE, Amount, read_budget, read_price
@@ -147,8 +147,7 @@ def _other_quota_problems(given: Any, distributed: Collection[str]) -> Iterator[
             yield Problem(
                 where, "is the resource that teams= distributes", "leave it out, or name other GPUs (resource=)"
             )
-        for why in qualified_name(str(name)):
-            yield Problem(where, f"{name!r} is not a valid resource name: {why}")
+        yield from name_problems(where, str(name), qualified_name, "resource name", "for example nvidia.com/gpu")
         if isinstance(quota, (ResourceQuota, pulumi.Output)):
             continue
         if isinstance(quota, bool) or not isinstance(quota, (int, float, str)):
@@ -187,8 +186,7 @@ def _name(where: str, given: Any) -> Iterator[Problem]:
     if not isinstance(given, str) or not given:
         yield Problem(where, f"must be a name, not {given!r}")
         return
-    for why in dns_1123_subdomain(given):
-        yield Problem(where, f"{given!r} is not a valid name: {why}")
+    yield from name_problems(where, given, dns_1123_subdomain)
 
 
 def duplicate_problems(given: Mapping[str, Any]) -> Iterator[Problem]:

@@ -35,7 +35,7 @@ def convert(files: list[str], folder: Path, *, force: bool) -> int:
         answer = run_converter({"documents": read, "name": project_name(folder)})
         if not answer["objects"]:
             print_refused(answer["refused"])
-            raise Invalid(Problem(", ".join(files), "contain nothing that can be converted"))
+            raise Invalid(Problem("", f"found nothing that can be converted in {', '.join(files)}"))
         hint = "give another folder with -o, or replace them with --force"
         write_files(folder, answer["files"], hint, force=force)
     except Invalid as error:

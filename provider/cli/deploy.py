@@ -10,7 +10,7 @@ from typing import Any
 from pulumi_trainer.provider.cli import documents
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import Document
-from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label, dns_1123_subdomain
+from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label, dns_1123_subdomain, name_problems
 from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import (
     IDENTITY,
     NAME,
@@ -86,7 +86,7 @@ def print_doctor(namespace: str, image: str, stack: str, backend: str, secret: s
     Args:
         secret: Secret whose keys are the variables with the credentials of the backend.
     """
-    wrong = [Problem("--secret", f"{secret!r}: {why}") for why in dns_1123_subdomain(secret)]
+    wrong = name_problems("--secret", secret, dns_1123_subdomain)
     if not _STACK.fullmatch(stack):
         why = f"is not the full name of a stack: {stack!r}"
         wrong.append(Problem("--stack", why, "for example organization/platform/prod; `pulumi stack ls` lists them"))
@@ -105,7 +105,7 @@ def print_doctor(namespace: str, image: str, stack: str, backend: str, secret: s
 
 
 def _check(namespace: str, image: str, wrong: Sequence[Problem] = ()) -> None:
-    found = [Problem("--namespace", f"{namespace!r}: {why}") for why in dns_1123_label(namespace)]
+    found = name_problems("--namespace", namespace, dns_1123_label)
     if image.split() != [image]:
         found.append(Problem("IMAGE", f"is not the name of an image: {image!r}"))
     if found or wrong:

@@ -23,10 +23,12 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFa
 from pulumi_trainer.provider.kubernetes.terminal import escaped, message, plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kubernetes.values.documents import Document, documents
+from pulumi_trainer.provider.kubernetes.values.names import in_author_words
 from pulumi_trainer.provider.kubernetes.values.wording import aligned, did_you_mean
 from pulumi_trainer.provider.kueue.scheduling.durations import Expectations
 from pulumi_trainer.provider.machine.atomic_files import replace_file
 from pulumi_trainer.provider.service.reach import Where
+from pulumi_trainer.provider.trainer.admission.author_hints import with_author_hint
 from pulumi_trainer.provider.trainer.admission.warnings import Queues, Severities
 from pulumi_trainer.provider.trainer.offline import Cluster, RenderLimit, Result, Verdicts, judge, report, unusable
 from pulumi_trainer.provider.trainer.pipeline import Mode, Release
@@ -214,10 +216,15 @@ def _exit_code(verdicts: Verdicts) -> int:
     return ADMITTED
 
 
-def _read(files: Iterable[str]) -> Iterator[Document]:
+def _read(files: Sequence[str]) -> Iterator[Document]:
+    document = None
     for name in files:
         stdin = sys.stdin.buffer if sys.stdin else None
-        yield from documents(name, stdin)
+        for document in documents(name, stdin):
+            yield document
+    if document is None:
+        names = ", ".join("stdin" if name == "-" else name for name in files)
+        raise Invalid(Problem(names, "contains no document", "write a TrainJob or a runtime into it"))
 
 
 def _cluster(
@@ -268,31 +275,47 @@ def _verdict(document: Document, result: Result, mode: Mode) -> str:
     if not result.admitted:
         outcome = f"is refused {_BY.get(result.stage or '', '')}".rstrip()
     lines = [f"{document}, line {document.line}: {name} {outcome}"]
-    lines += [f"  error: {_with_line(problem, document)}" for problem in result.errors]
+    lines += [f"  error: {_with_line(problem, document)}" for problem in _shown(result.errors, document, mode)]
     for stage, problem in result.later:
         refused_by = _BY[stage].partition(",")[0]
-        lines.append(f"  error, {refused_by}: {_with_line(problem, document)}")
+        lines.append(f"  error, {refused_by}: {_with_line(_for_author(problem, document, mode), document)}")
     lines += [f"  warning: {warning}" for warning in result.warnings]
     lines += [f"  warning: {problem}" for problem in result.found]
     lines += [f"  note: {problem}" for problem in result.notes]
-    if result.kind == "TrainJob" and not result.admitted and "not found" in lines[-1]:
-        lines += _runtime_notes(document, mode)
     first, *more = map(message, lines)
     indented = [line.replace("\n", "\n    ") for line in more]
     return "\n".join([first, *indented])
 
 
-def _runtime_notes(document: Document, mode: Mode) -> Iterator[str]:
-    """Yield what the catalogue has to do with a runtime that was not found."""
+def _shown(problems: Sequence[Problem], document: Document, mode: Mode) -> Iterator[Problem]:
+    """Yield what an author has to correct: of errors with the same place and hint the first, and the server's summaries of
+    other errors, which have no place, only if there are no others.
+    """
+    placed = [problem for problem in problems if problem.where not in ("", "<nil>")]
+    known = set[tuple[str, str]]()
+    for problem in placed or problems:
+        about = (problem.where, problem.hint)
+        if about in known and problem.hint:
+            continue
+        known.add(about)
+        yield _for_author(problem, document, mode)
+
+
+def _for_author(problem: Problem, document: Document, mode: Mode) -> Problem:
+    """Return a problem with what its author can do."""
+    if " must be created before the TrainJob" in problem.why:
+        return replace(problem, hint=_runtime_hint(document, mode) or problem.hint)
+    return with_author_hint(problem)
+
+
+def _runtime_hint(document: Document, mode: Mode) -> str:
+    """Return what the author of a TrainJob can do whose runtime was not found."""
     from pulumi_trainer.provider.trainer.catalog.catalog import BUILT_IN
 
-    if mode == "trainer":
-        yield "  note: the runtimes of the catalogue are used in mode jobset only"
-        return
     name = text(section(document.content, "spec", "runtimeRef").get("name"))
-    near = did_you_mean(name, BUILT_IN.names())
-    if near:
-        yield f"  note: the catalogue has no runtime {name}; {near}"
+    if mode == "trainer":
+        return "give the file of the runtime too: the runtimes of the catalogue are used in mode jobset only"
+    return did_you_mean(name, BUILT_IN.names())
 
 
 def _print_notes(verdicts: Verdicts, *, error: bool) -> None:
@@ -309,7 +332,7 @@ def _with_line(problem: Problem, document: Document) -> str:
         written = document.plain_scalar(where)
         if written:
             hint = f'write it in quotes: "{written}"'
-    why = str(replace(problem, where="", hint="")).removeprefix(f"{where} in body ")
+    why = in_author_words(str(replace(problem, where="", hint="")))
     if not where:
         return with_hint(why, hint)
     place = where

@@ -123,8 +123,9 @@ def _refuse_unknown(parser: Parser, name: str, word: str) -> NoReturn:
             f"`{parser.prog} -h` lists its options; arguments of the script follow --, as in `run train.py -- --lr 0.1`"
         )
         parser.refuse(f"no such option {word}", hint)
-    options = chain.from_iterable(each.names for each in COMMANDS[name].arguments)
+    options = [*chain.from_iterable(each.names for each in COMMANDS[name].arguments)]
     near = difflib.get_close_matches(word, options, 1, 0.75)
+    near = near or [option for option in options if len(word) > 3 and option.startswith(word)]
     parser.refuse(f"no such option {word}", f"did you mean {near[0]}?" if near else "")
 
 

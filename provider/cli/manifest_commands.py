@@ -69,7 +69,8 @@ def _severities(given: Given) -> Any:
     try:
         severities = Severities.of(ignore=given.ignore, error=given.error)
     except Invalid as error:
-        parser.error(str(error))
+        (problem,) = error.problems[:1]
+        parser.refuse(problem.why, problem.hint)
     if given.batch is None:
         return severities
     if given.names:

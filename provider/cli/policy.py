@@ -9,7 +9,7 @@ from pulumi_trainer.provider.cli import documents
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kubernetes.values.accessors import Document
-from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label
+from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label, name_problems
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.machine.atomic_files import replace_file
 from pulumi_trainer.provider.trainer.policy import rules as rules_module
@@ -61,8 +61,7 @@ def print_policies(file: str | None, name: str, namespaces: list[str], *, users:
     """Print the ValidatingAdmissionPolicies of a file of rules, and which rules no server can judge."""
     wrong = list[Problem]()
     for option, given in (("--name", name), *(("--namespace", each) for each in namespaces)):
-        for why in dns_1123_label(given):
-            wrong.append(Problem(option, f"{given!r}: {why}"))
+        wrong += name_problems(option, given, dns_1123_label)
     if file is None and not users:
         wrong.append(Problem("FILE", "is missing", "name a file of rules, or --users"))
     if wrong:

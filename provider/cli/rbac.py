@@ -10,7 +10,7 @@ from pulumi_trainer.provider.cli import documents
 from pulumi_trainer.provider.cli.job_status import print_table
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import print_line, print_lines
-from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label
+from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label, name_problems
 from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import (
     NAME,
     Mode,
@@ -57,9 +57,9 @@ def platform_roles() -> list[Role]:
 
 def print_roles(roles: Sequence[Role], namespaces: Sequence[str], subjects: Sequence[Subject]) -> None:
     """Print a comment with what each rule is for, then the objects."""
-    wrong = []
+    wrong = list[Problem]()
     for name in namespaces:
-        wrong += [Problem("--namespace", f"{name!r}: {why}") for why in dns_1123_label(name)]
+        wrong += name_problems("--namespace", name, dns_1123_label)
     if wrong:
         raise Invalid(*wrong)
     print_line(

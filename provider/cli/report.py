@@ -281,7 +281,7 @@ def _read(file: Path) -> Preview:
             raise Invalid(Problem(shown, f"is larger than {LARGEST_FILE // 2**20} MiB"))
         document = json.loads(data)
     except OSError as error:
-        raise Invalid(Problem(shown, error.strerror or str(error))) from error
+        raise Invalid(Problem(shown, f"cannot be read: {error.strerror or error}", hint)) from error
     except (ValueError, RecursionError) as error:
         raise Invalid(Problem(shown, f"not valid JSON: {error}", hint)) from error
     content = document if isinstance(document, dict) else {}

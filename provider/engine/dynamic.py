@@ -61,6 +61,15 @@ __all__ = [  # the components reach the lifecycle through this module
 T = TypeVar("T")
 Props = dict[str, Any]
 
+REFUSALS = "refusals"
+"""Input of a preview that `check` fills instead of failing. No state has it."""
+_report_refusals: list[Callable[[pulumi.Output[list[str] | None], pulumi.Resource | None], None]] = []
+
+
+def report_refusals(report: Callable[[pulumi.Output[list[str] | None], pulumi.Resource | None], None]) -> None:
+    """Set the function that is called in a preview with the refusals and the parent of each new resource."""
+    _report_refusals[:] = [report]
+
 
 def _with_plain_errors(call: Callable[..., T]) -> Callable[..., T]:
     """Return a provider call that reports mistakes of the user and malformed states to the engine as text, without a
@@ -132,13 +141,19 @@ class _LifecycleProvider(_Provider):
     calls: ClassVar[StateCalls[Any, Any]]
 
     def check(self, olds: Props, news: Props) -> CheckResult:
-        checked = self.calls.check(self._recorded(olds), to_plain(news), connect)
+        plain = to_plain(news)
+        is_preview = plain.pop(REFUSALS, None) is not None
+        checked = self.calls.check(self._recorded(olds), plain, connect)
         _note(checked.notes)
+        inputs, reasons = with_format(checked.inputs), [*map(message, checked.failures)]
+        if is_preview and reasons:
+            return CheckResult(to_engine({**inputs, REFUSALS: reasons}), [])
         # A failure that names a property would print its value, secrets included.
-        failures = [CheckFailure("", message(f)) for f in checked.failures]
-        return CheckResult(to_engine(with_format(checked.inputs)), failures)
+        return CheckResult(to_engine(inputs), [CheckFailure("", reason) for reason in reasons])
 
     def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
+        if REFUSALS in news:
+            return DiffResult(changes=True)
         diff = self.calls.diff(self._recorded(olds), to_plain(news))
         _note(diff.notes)
         return DiffResult(changes=diff.changes, replaces=list(diff.replaces))
@@ -228,14 +243,22 @@ class _Resource(Resource):
 
     make_provider: ClassVar[type[_Provider]]
     computed: ClassVar[tuple[str, ...]] = ()
+    refusals: pulumi.Output[list[str] | None]
+    """In a preview: why `check` refuses the resource. A failure would end the preview, and hide all other problems."""
 
     def __init__(self, name: str, inputs: Stored | None = None, opts: pulumi.ResourceOptions | None = None) -> None:
         self._opts = opts
         props: Props = dict.fromkeys(self.computed)
+        asks = inputs is not None and pulumi.runtime.is_dry_run()
         if inputs is not None:
             props |= inputs.to_state()
+        if asks:
+            props[REFUSALS] = []
         with few_frames():
             super().__init__(self.make_provider(), name, props, opts)
+        if asks:
+            for report in _report_refusals:
+                report(self.refusals, opts.parent if opts is not None else None)
 
 
 class JobSet(_Resource, module="trainer", name="JobSet"):

@@ -214,4 +214,4 @@ def _labels(labels: Mapping[str, Any], at: str) -> Iterator[Problem]:
         if isinstance(value, str):
             wrong += label_value(value)
         for why in wrong:
-            yield Problem(at, why, f"the label {key[:80]}")
+            yield Problem(at, why, f"correct the label {key[:80]!r}")

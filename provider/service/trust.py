@@ -21,9 +21,11 @@ _SHOWN = 300
 
 def trust(file: Path) -> Sequence[str]:
     """Let commands use a kubeconfig of a project's folder until its content changes, and return what it may do. Raise Invalid
-    if the list of trusted files cannot be written."""
+    if there is no such file, or the list of trusted files cannot be written."""
     from pulumi_trainer.provider.kubernetes.client.kubeconfig import risks
 
+    if not file.is_file():
+        raise Invalid(Problem(str(file), "no such file", "name a kubeconfig"))
     found, record = risks(file), _record()
     trusted = {**_trusted(), str(file.resolve()): _digest(file)}
     try:

@@ -701,7 +701,7 @@ def test_files_are_not_written_through_a_link(jobs: Path, tmp_path: Path, capsys
     [
         ("a: 1\nimage: {{ .Values.image }}\n", "jobs.yaml, line 2: is a template of Helm"),
         ("{{- if .Values.x }}\n", "helm template CHART | pulumi-trainer convert -"),
-        ("apiVersion: v1\nkind: Secret\nmetadata: {name: x}\n", "contain nothing that can be converted"),
+        ("apiVersion: v1\nkind: Secret\nmetadata: {name: x}\n", "found nothing that can be converted"),
         ("apiVersion: [\n", "not valid YAML"),
     ],
 )

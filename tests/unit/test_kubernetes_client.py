@@ -85,9 +85,7 @@ class TestTryingAgain:
     def test_nobody_listens(self) -> None:
         with server() as gone:
             client = gone.client(patience=0.5)
-        with pytest.raises(
-            Unreachable, match=r"ConfigMap team/a: no answer from http.*: .*refused. Hint: is the cluster up"
-        ):
+        with pytest.raises(Unreachable, match=r"^no answer from http.*: .*refused. Hint: is the cluster up"):
             client.get(CONFIG_MAP, "team", "a")
 
     def test_a_name_that_nobody_knows_is_told_soon(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,9 +114,9 @@ def test_labels_that_are_not_known_yet_keep_the_queue(planned: Any) -> None:
         ({"max_execution": 60, "labels": {LIMIT: "60"}}, "max_execution", "also set"),
         ({"labels": {LIMIT: "x"}}, f"labels[{LIMIT}]", "a whole number of seconds"),
         ({"topology": "rack"}, "topology", "must be Topology"),
-        ({"topology": trainer.Required("a b")}, "topology.level", "is not a node label"),
+        ({"topology": trainer.Required("a b")}, "topology.level", "is not a valid node label"),
         ({"topology": trainer.Required(3)}, "topology.level", "must be a node label"),  # type: ignore[arg-type]
-        ({"topology": trainer.Preferred("rack", slice_level="")}, "topology.slice_level", "is not a node label"),
+        ({"topology": trainer.Preferred("rack", slice_level="")}, "topology.slice_level", "is not a valid node label"),
         ({"topology": trainer.Required("rack", slice_level="host")}, "topology.slice_size", "is missing"),
         ({"topology": trainer.Unconstrained(slice_size=2)}, "topology.slice_level", "is missing"),
         ({"topology": trainer.Unconstrained(slice_level="host", slice_size=0)}, "topology.slice_size", "above 0"),

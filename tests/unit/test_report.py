@@ -251,7 +251,7 @@ def test_files_that_cannot_be_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cli.run(["report", str(tmp_path / "missing")]) == 2
-    assert "missing: No such file" in capsys.readouterr().err
+    assert "missing: cannot be read: No such file" in capsys.readouterr().err
     monkeypatch.setattr(command, "LARGEST_FILE", 2**20)
     (tmp_path / "large").write_bytes(b" " * (2**20 + 1))
     assert cli.run(["report", str(tmp_path / "large")]) == 2

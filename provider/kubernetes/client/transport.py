@@ -225,7 +225,7 @@ class Connection:
         except urllib3.exceptions.HTTPError as broken:
             self._broken = time.monotonic()
             why = f"no answer from {access.host}: {innermost_reason(broken)}"
-            raise Unreachable(request.where, why, passing=not _lasts(broken)) from None
+            raise Unreachable("", why, passing=not _lasts(broken)) from None
 
 
 def refusal(response: urllib3.BaseHTTPResponse, credentials: list[Header], where: str) -> ApiError:
@@ -301,7 +301,8 @@ def _secrets_in(headers: list[Header]) -> tuple[str, ...]:
 def innermost_reason(broken: Exception) -> str:
     """Return the innermost reason of an error of urllib3, without the pool's name."""
     reason: Any = getattr(broken, "reason", None) or getattr(broken, "original_error", None) or broken
-    return re.sub(r"^.*?[>)]: ", "", str(reason)) or type(reason).__name__
+    said = re.sub(r"^.*?[>)]: |Failed to establish a new connection: (\[Errno -?\d+\] )?", "", str(reason))
+    return said or type(reason).__name__
 
 
 def _lasts(broken: Exception) -> bool:

@@ -148,7 +148,7 @@ def _labels(metadata: Document) -> Iterator[Fault]:
     labels = metadata.get("labels")
     if isinstance(labels, dict):
         for name, value in labels.items():
-            hint = f"the label {name[:80]}"
+            hint = f"correct the label {name[:80]!r}"
             yield from _each((_AT, "labels"), qualified_name(name), hint)
             if isinstance(value, str):
                 yield from _each((_AT, "labels"), label_value(value), hint)

@@ -6,7 +6,10 @@ Source: https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/util/validat
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
+
+from pulumi_trainer.provider.kubernetes.errors import Problem
 
 _LABEL_1123 = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
@@ -17,6 +20,8 @@ _SUBDOMAIN_WORDS = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
     "and must start and end with an alphanumeric character (e.g. 'example.com'"
 )
+_FOR_SERVERS = re.compile(r" \(e\.g\. .*?, regex used for validation is '.*'\)$")
+_PATH = re.compile(r"^\S+ in body (?=should |must )")
 _HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 
 
@@ -84,6 +89,25 @@ def domain_prefixed_path(path: str) -> list[str]:
     if not re.fullmatch(_HTTP_PATH, rest):
         found.append(f"Invalid path (regex used for validation is '{_HTTP_PATH}')")
     return found
+
+
+def in_author_words(why: str) -> str:
+    """Return a server's text without the path before it and the regular expression at its end, which repeat the rest."""
+    return _FOR_SERVERS.sub("", _PATH.sub("", why))
+
+
+def name_problems(
+    where: str, name: str, rule: Callable[[str], list[str]], what: str = "name", hint: str = ""
+) -> list[Problem]:
+    """Return why a name that a user gives is not valid, with a similar valid one.
+
+    Args:
+        rule: A function of this module that checks names of this kind.
+    """
+    if not hint:
+        similar = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63]
+        hint = f"for example {similar or 'my-name'}"
+    return [Problem(where, f"{name!r} is not a valid {what}: {in_author_words(why)}", hint) for why in rule(name)]
 
 
 def quoted(text: str) -> str:

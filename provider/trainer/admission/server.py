@@ -21,6 +21,7 @@ from pulumi_trainer.provider.kubernetes.values.typed import Findings
 from pulumi_trainer.provider.kueue.admission_review import review as review_queue_object
 from pulumi_trainer.provider.kueue.crd_schemas import kinds as queue_kinds
 from pulumi_trainer.provider.trainer.admission import jobset_rules, jobset_webhook, runtime, trainjob
+from pulumi_trainer.provider.trainer.admission.author_hints import with_author_hint
 from pulumi_trainer.provider.trainer.admission.plugin_policies import remove_policies
 from pulumi_trainer.provider.trainer.pipeline import Mode, Release
 
@@ -59,7 +60,7 @@ def review(
     )
     verdict = reviewed(document, kind, webhooks, old=old, problems=own.problems)
     if verdict.stored is None:
-        return verdict
+        return replace(verdict, errors=tuple(map(with_author_hint, verdict.errors)))
     return replace(verdict, stored=own.restore(verdict.stored))
 
 

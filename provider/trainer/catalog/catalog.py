@@ -25,6 +25,7 @@ from pulumi_trainer.provider.kubernetes.client.masking import hide_credentials
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.values.documents import control_character_problems, parse
+from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.kubernetes.values.yaml_values import Unreadable, from_yaml
 from pulumi_trainer.provider.trainer.catalog.versions import VERSION, by_version
 from pulumi_trainer.provider.trainer.labels import RELEASE
@@ -161,8 +162,10 @@ class RuntimeCatalog:
             siblings = []
             if found.parent.is_dir():
                 siblings = [f.name for f in found.parent.iterdir() if f.is_dir()]
-            hint = f"{_suggestion(found.name, siblings)}a catalogue has one folder a runtime, one file a release, and {LOCK}"
-            raise Invalid(Problem(self.source, "is not a folder", hint))
+            hint = f"a catalogue has one folder a runtime, one file a release, and {LOCK}"
+            raise Invalid(
+                Problem(self.source, "is not a folder", did_you_mean(found.name, siblings, hint, cutoff=0.55))
+            )
         return found
 
     def names(self) -> list[str]:
@@ -439,11 +442,17 @@ class RuntimeCatalog:
 
 
 def unknown_name(what: str, given: str, known: Sequence[str]) -> Problem:
-    """Return the problem that a name is unknown, with similar names and all known ones."""
-    available = "none is available"
-    if known:
-        available = f"available: {', '.join(known)}"
-    return Problem("", f"{str(given)!r} is not a {what}", f"{_suggestion(str(given), known)}{available}")
+    """Return the problem that a name is unknown, with similar names, and all known ones unless they are many."""
+    similar = [name for name in known if str(given) and name.startswith(str(given))]
+    similar = difflib.get_close_matches(str(given), known, n=3, cutoff=0.55) or similar[:3]
+    hint = ""
+    if similar:
+        hint = f"did you mean {' or '.join(similar)}? "
+    if not known:
+        hint = "none is available"
+    elif not similar or len(known) < 10:
+        hint += f"available: {', '.join(known)}"
+    return Problem("", f"{str(given)!r} is not a {what}", hint.strip())
 
 
 def invalid_name(name: str) -> Problem:
@@ -454,13 +463,6 @@ def invalid_name(name: str) -> Problem:
     if better:
         hint = f"write {better}"
     return Problem("", f"{why} both ends, at most 63 characters (RFC 1123))", hint)
-
-
-def _suggestion(given: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(given, known, n=3, cutoff=0.55)
-    if not near:
-        return ""
-    return f"did you mean {' or '.join(near)}? "
 
 
 def _file(name: str, release: str) -> str:

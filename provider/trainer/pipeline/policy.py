@@ -212,9 +212,10 @@ def _problem(model: type[Model], kind: str, loc: tuple[int | str, ...], value: A
     if kind in ("too_long", "too_short", "string_too_long", "string_too_short"):
         return Problem(where, f"must{message.partition('should')[2].replace(' after validation', '')}")
     why = _WORDS.get(kind) or message.replace("Input should be", "must be")
+    hint = "write it in quotes" if kind == "string_type" and isinstance(value, (int, float)) else ""
     if "env" in loc[:-1] and loc[-1] == "value":  # it may be a secret
-        return Problem(where, f"{why}, not {type(value).__name__}")
-    return Problem(where, f"{why}, not {short_repr(value)}")
+        return Problem(where, f"{why}, not {type(value).__name__}", hint)
+    return Problem(where, f"{why}, not {short_repr(value)}", hint)
 
 
 def _path(loc: tuple[int | str, ...]) -> str:

@@ -27,13 +27,25 @@ _OVERCOMMITTED = ("cpu", "memory", "ephemeral-storage")
 
 def refused_objects(view: View) -> Iterator[Problem]:
     """Yield why the API server refuses the Jobs and PodGroups of a job, beside their resources, mounts and names."""
-    refused: list[Iterable[Problem]] = [*map(job_problems, view.steps)]
+    refused: list[Iterable[Problem]] = [_by_nodes(view, job_problems(step)) for step in view.steps]
     for document in view.objects:
         is_group = document.get("kind") == "PodGroup" and document.get("apiVersion") in podgroups.API_VERSIONS
         if is_group and view.steps_known:
             refused.append(problems_below("PodGroup", podgroups.refusals(document)))
     for problem in chain.from_iterable(refused):
         yield replace(problem, hint=problem.hint or "correct it where it is set: in the runtime, or in a patch")
+
+
+def _by_nodes(view: View, problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Yield problems of a step, those of its number of Pods once, and at the TrainJob's number of nodes if that is where it
+    is from.
+    """
+    nodes = section(view.trainer).get("numNodes")
+    for problem in problems:
+        if nodes is None or f"Invalid value: {nodes}:" not in problem.why:
+            yield problem
+        elif problem.where.endswith("parallelism"):
+            yield replace(problem, where="spec.trainer.numNodes", hint="give 1 or more")
 
 
 def refused_resources(view: View) -> Iterator[Problem]:

@@ -97,7 +97,7 @@ def _unknown(given: Iterable[Any], where: str) -> list[Problem]:
 
 
 def _hint(code: Any, known: list[str]) -> str:
-    return f"{did_you_mean(str(code).upper(), known)} docs/warnings.md lists all codes".strip()
+    return did_you_mean(str(code).upper(), known, "docs/warnings.md lists all codes", cutoff=0.85)
 
 
 def _ignored(train_job: Mapping[str, Any]) -> tuple[list[str], list[Problem]]:
