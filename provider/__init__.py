@@ -1,1 +1,1 @@
-"""Everything below the components: documents, pipeline, admission, lifecycle and targets. Only `dynamic` knows Pulumi."""
+"""Everything below the components: documents, pipeline, admission, lifecycle and targets. Only `engine` imports Pulumi."""

@@ -1,4 +1,4 @@
-"""Converts documents to a Pulumi program and proves that the program declares the same objects."""
+"""Writes the source of a converted program."""
 
 from __future__ import annotations
 

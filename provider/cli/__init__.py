@@ -1,1 +1,1 @@
-"""The commands of `pulumi-trainer`, one module each; `cli` loads the module of the command that runs."""
+"""The commands of `pulumi-trainer`, one module each; `parsers` loads the module of the command that runs."""

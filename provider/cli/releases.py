@@ -107,7 +107,7 @@ def pin(reference: str, folder: str, trainer: Release) -> int:
         print_line(f"{reference}: all images have digests")
         return OK
     pinned = copy.deepcopy(document)
-    for container, image in _images(pinned):
+    for container, image in _containers_with_image(pinned):
         container["image"] = found.get(image, image)
     _write_release(pinned, name, release, folder)
     for image in found.values():
@@ -116,7 +116,7 @@ def pin(reference: str, folder: str, trainer: Release) -> int:
     return OK
 
 
-def _images(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+def _containers_with_image(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield each container of a runtime with its image."""
     for job in replicated_jobs(section(document, "spec", "template", "spec")):
         for container in job.pod.all_containers:
@@ -127,7 +127,7 @@ def _images(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
 
 def _image_names(document: dict[str, Any]) -> list[str]:
     """Return the images of a runtime, each once."""
-    return list(dict.fromkeys(image for _, image in _images(document)))
+    return list(dict.fromkeys(image for _, image in _containers_with_image(document)))
 
 
 def _write_release(document: dict[str, Any], name: str, release: str, folder: str) -> None:

@@ -249,7 +249,7 @@ _FORMS: Sequence[tuple[Sequence[str], Callable[[Any], bool], str]] = (
 def read_inputs(given: Any) -> dict[str, str]:
     """Return the inputs of a run from JSON that anybody may have written."""
     found = {plain_field(name, LONGEST): plain_field(value, LONGEST) for name, value in section(given).items()}
-    return {name: found[name] for name in sorted(found, key=_place)}
+    return {name: found[name] for name in sorted(found, key=_sort_key)}
 
 
 def read_runs(given: Any) -> list[Run]:
@@ -257,8 +257,8 @@ def read_runs(given: Any) -> list[Run]:
     return [*map(Run.from_dict, mappings(given))][-MOST_RUNS:]
 
 
-def _place(name: str) -> tuple[int, str]:
-    """Return the place of an input in lists. The engine of Pulumi keeps no order."""
+def _sort_key(name: str) -> tuple[int, str]:
+    """Return the key that sorts inputs for a table: Pulumi's engine keeps no order."""
     if name in _FIRST:
         return _FIRST.index(name), name
     return len(_FIRST), name

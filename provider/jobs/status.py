@@ -1,4 +1,4 @@
-"""Status and owner of jobs and volumes; docs/architecture.md ("Status") explains the phases."""
+"""Status and owner of jobs and volumes; docs/phases.md explains the phases."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Presence:
         taken: Those of `missing` whose names objects of other owners have now.
         another: Whether another job has its name, since it was deleted.
         alone: Owner of a job that continues although its record was deleted; else None.
-        not_started: Whether its reason is `NOT_STARTED`.
+        not_started: Whether it is new, and its target has not started it yet.
         note: Who has suspended, resumed or stopped it with `pulumi-trainer`; empty if nobody has.
         fault: What is not valid in its record, from which no new run is made; else empty.
     """

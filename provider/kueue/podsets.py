@@ -116,14 +116,18 @@ def claimed_gpus(sets: Iterable[PodSet], is_gpu: Callable[[str], bool]) -> int |
     return None if of_all is None else total + of_all
 
 
-def pod_sets(jobset: Document, known: Queues | None = None) -> list[PodSet]:
-    """Return the pod sets of a JobSet, in the order of its replicated jobs."""
-    known = known or Queues()
+def pod_sets(jobset: Document, queues: Queues | None = None) -> list[PodSet]:
+    """Return the pod sets of a JobSet, in the order of its replicated jobs.
+
+    Args:
+        queues: Known LimitRanges and device classes, which change what Pods request.
+    """
+    queues = queues or Queues()
     namespace, found = section(jobset, "metadata").get("namespace"), list[PodSet]()
-    ranges, resources = known.inside("LimitRange", namespace), known.device_resources
+    ranges, resources = queues.inside("LimitRange", namespace), queues.device_resources
     for job in jobs_of(jobset):
-        at, template = f"{job.at}.template.spec.template", _as_counted(job.template, ranges, known)
-        claims = known.claims_of(job.pod, namespace)
+        at, template = f"{job.at}.template.spec.template", _as_counted(job.template, ranges, queues)
+        claims = queues.claims_of(job.pod, namespace)
         found.append(PodSet(str(job.name), at, job.pods, template, claims, resources))
     return found
 

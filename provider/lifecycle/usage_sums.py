@@ -171,11 +171,14 @@ def after(until: float, runs: Iterable[Ran]) -> Iterator[Ran]:
             yield replace(ran, begin=max(ran.begin, until))
 
 
-def add_sums(
+def sums_patch(
     namespace: str, data: Mapping[str, Any], added: Mapping[str, Sequence[Ran]], now: float
 ) -> dict[str, str | None]:
-    """Return the change of the data of a ConfigMap that counts what is not counted yet. added: UID of the record of a job ->
-    its times."""
+    """Return a patch of a ConfigMap's data that adds the times of jobs to its sums, as far as the sums lack them.
+
+    Args:
+        added: UID of the record of a job -> its times.
+    """
     before = booked(data)
     sums: dict[tuple[str, Demand], UsageSum] = {}
     fresh = [sum_up(after(before.get(uid, 0.0), runs), now) for uid, runs in added.items()]

@@ -597,7 +597,7 @@ class Downloads:
         self._done: set[str] = set()
 
     def read(self, line: str) -> None:
-        """Read a line of uv's log."""
+        """Note a download that a line of uv's log begins or ends."""
         begun = _BEGUN.match(line)
         if begun:
             name, size, unit = begun.groups()

@@ -93,7 +93,7 @@ class Checkpoints:
         self._own_group: Any = None
         uploads = bool(folder and os.environ.get("TRAINER_CHECKPOINT_TO"))
         self._in_s3 = uploads and folder == os.environ.get("TRAINER_CHECKPOINT_DIR")
-        self._nodes = int(_number("TRAINER_NUM_NODES")) or 1 if self._in_s3 else 1
+        self._nodes = int(_number_in_env("TRAINER_NUM_NODES")) or 1 if self._in_s3 else 1
         """Number of nodes, if each has a folder of its own, from which checkpoints go to S3; else 1."""
 
     def _writes(self, *, sharded: bool) -> bool:
@@ -385,13 +385,13 @@ def checkpoints(folder: str | os.PathLike[str] | None = None) -> Checkpoints:
     """
     place = os.environ.get("TRAINER_CHECKPOINT_DIR", "") if folder is None else os.fspath(folder)
     if place not in _known:
-        given = {name: _number(f"TRAINER_CHECKPOINT_{name.upper()}") for name in ("keep", "every", "steps")}
+        given = {name: _number_in_env(f"TRAINER_CHECKPOINT_{name.upper()}") for name in ("keep", "every", "steps")}
         keep, steps = int(given["keep"] or 3), int(given["steps"])
         _known[place] = Checkpoints(place, keep=keep, every=given["every"], steps=steps)
     return _known[place]
 
 
-def _number(name: str) -> float:
+def _number_in_env(name: str) -> float:
     try:
         return max(float(os.environ.get(name) or 0), 0)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Generates the keys in a job's Secrets when the job is created, in place of the placeholders of api/generated.
+"""Generates the keys in a job's Secrets when the job is created, in place of the placeholders of trainer/generated.
 
 The formats are those of Trainer's controller, so the same images work:
 https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/mpi/mpi.go (buildSSHAuthSecret) and

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from local_support import jobset, python, run, step
+from pulumi_trainer.provider.lifecycle.diagnosis import error_output
 from pulumi_trainer.provider.lifecycle.diagnosis.error_output import explain_failure, is_consequence, summarize
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.failure import (
@@ -445,3 +446,10 @@ def test_hostile_output_of_an_installation_does_not_either(piece: str) -> None:
 )
 def test_a_line_of_progress_is_not_the_cause(tail: str, reason: str) -> None:
     assert cause_summary([failed(tail=tail)]) == f"exit code 1: {reason}"
+
+
+def test_of_a_long_message_of_this_package_the_reason_is_kept() -> None:
+    """It begins with the reason; other lines of a log end with it."""
+    own = f"{error_output.OWN_MESSAGE}the bucket refuses the token: {'x' * 2000}"
+    assert error_output.shorten_line(own, 160).startswith(own[:900])
+    assert error_output.shorten_line("x" * 2000 + " the reason", 160).endswith(" the reason")

@@ -452,7 +452,7 @@ def test_a_month_begins_and_ends_in_utc() -> None:
 
 
 def sums_of(*runs: Ran, now: float) -> dict[str, list[dict[str, Any]]]:
-    data = usage_sums.add_sums("team", {}, {"uid": runs}, now)
+    data = usage_sums.sums_patch("team", {}, {"uid": runs}, now)
     return {month: json.loads(text or "") for month, text in data.items() if month != usage_sums.BOOKED}
 
 
@@ -473,12 +473,12 @@ def test_what_a_deleted_job_has_used_counts_in_the_months_in_which_it_ran() -> N
 
 def test_a_job_whose_deletion_is_repeated_counts_once() -> None:
     ran, begin = Ran("team", "a", Demand("jane", "red", 1), moment(2026, 11, 1)), moment(2026, 11, 1)
-    once = usage_sums.add_sums("team", {}, {"uid": [ran]}, begin + HOUR)
+    once = usage_sums.sums_patch("team", {}, {"uid": [ran]}, begin + HOUR)
     for ended in (begin + HOUR, begin + 60):
-        again = usage_sums.add_sums("team", once, {"uid": [dataclasses.replace(ran, end=ended)]}, begin + 9 * HOUR)
+        again = usage_sums.sums_patch("team", once, {"uid": [dataclasses.replace(ran, end=ended)]}, begin + 9 * HOUR)
         assert {**again, "booked": ""} == {**once, "booked": ""}
-    survived = usage_sums.add_sums("team", once, {"uid": [ran]}, begin + 3 * HOUR)  # its deletion had failed
-    both = usage_sums.read_sums("team", usage_sums.add_sums("team", survived, {"other": [ran]}, begin + 4 * HOUR))
+    survived = usage_sums.sums_patch("team", once, {"uid": [ran]}, begin + 3 * HOUR)  # its deletion had failed
+    both = usage_sums.read_sums("team", usage_sums.sums_patch("team", survived, {"other": [ran]}, begin + 4 * HOUR))
     assert [each.gpu_seconds for each in both] == [7 * HOUR]
 
 
@@ -487,13 +487,13 @@ def test_sums_have_a_bounded_size() -> None:
         return Ran("team", "a", Demand(user, "red", 1), moment(year, month, 2), moment(year, month, 2, 1))
 
     many = {f"uid-{i}": [of(2026, month, f"user-{i}") for month in (10, 11)] for i in range(6000)}
-    data = usage_sums.add_sums("team", {}, many, NOW)
+    data = usage_sums.sums_patch("team", {}, many, NOW)
     assert len(json.dumps(data)) < 600_000
     october, november = (json.loads(data[month] or "") for month in ("2026-10", "2026-11"))
     assert october == [{"user": "", "queue": "red", "jobs": 6000, "gpuSeconds": 6000 * 3600}]
     assert len(november) == 6000
     years = {"a": [of(year, month, "jane") for year in range(2000, 2030) for month in range(1, 13)]}
-    data = usage_sums.add_sums("team", {}, years, NOW)
+    data = usage_sums.sums_patch("team", {}, years, NOW)
     assert [min(month for month in data if month != usage_sums.BOOKED), len(data)] == ["2025-01", 61]
 
 
@@ -503,7 +503,7 @@ def test_sums_have_a_bounded_size() -> None:
 def test_sums_that_somebody_has_edited(forged: str) -> None:
     found = usage_sums.read_sums("team", {"2026-11": forged, "2026-13": "[]", "booked": "{"})
     assert sum(each.gpu_seconds for each in found) == 0
-    assert usage_sums.add_sums("team", {"2026-11": forged, "booked": "{"}, {}, NOW)["booked"] == "{}"
+    assert usage_sums.sums_patch("team", {"2026-11": forged, "booked": "{"}, {}, NOW)["booked"] == "{}"
 
 
 def ledger(name: str = "pulumi-trainer-usage", *rows: Document, booked: dict[str, float] | None = None) -> Document:

@@ -82,6 +82,7 @@ def mask(text: str, forms: Collection[str], *, cut: bool = False) -> str:
     """Return a text without secrets.
 
     Args:
+        forms: Each secret in each spelling, of `secret_forms`.
         cut: Whether the text is the end of a longer one: what may be the end of a secret is left out.
     """
     found = [(0, max(map(len, forms), default=0) - 1)] if cut else []

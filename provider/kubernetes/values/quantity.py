@@ -60,7 +60,7 @@ class Quantity:
     def parse(cls, text: str) -> Quantity:
         """Parse "3", "500m", "1.5Gi" or "1e3"; digits below a nano are rounded up."""
         if not isinstance(text, str):
-            raise ValueError(_wrong(str(text)))
+            raise ValueError(_not_a_quantity(str(text)))
         return _parse(text)
 
     @property
@@ -101,7 +101,7 @@ def _parse(text: str) -> Quantity:
     trimmed = text.strip(_SPACES)
     match = _TEXT.fullmatch(trimmed) if len(text) <= _MAX_TEXT else None
     if match is None:
-        raise ValueError(_wrong(text))
+        raise ValueError(_not_a_quantity(text))
     whole = (match["whole"] or "").lstrip("0") or "0"
     part = match["part"] or match["only"] or ""
     format_, power = _suffix(text, match["suffix"])
@@ -128,7 +128,7 @@ def _suffix(text: str, suffix: str) -> tuple[Format, int]:
         return Format.BINARY, _BINARY[suffix]
     match = _EXPONENT.fullmatch(suffix)
     if match is None or abs(int(match["exponent"])) > _MAX_EXPONENT:
-        raise ValueError(_wrong(text))
+        raise ValueError(_not_a_quantity(text))
     return Format.EXPONENT, int(match["exponent"])
 
 
@@ -174,7 +174,7 @@ def _away_from_zero(number: Fraction) -> int:
     return number.numerator // number.denominator
 
 
-def _wrong(text: str) -> str:
+def _not_a_quantity(text: str) -> str:
     shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
     return f"must be a quantity such as 3, 500m or 4Gi, not {shown!r}"
 

@@ -234,10 +234,15 @@ def _title(lines: int, other: str) -> str:
 
 
 def shorten_line(line: str, limit: int) -> str:
-    """Return a line of the output, and of a long one the end; of a message of our own or of uv all: it begins with the reason."""
+    """Return a line of the output, and of a long one the end; of a message of this package or of uv the beginning, which has
+    the reason.
+    """
     if line.startswith((OWN_MESSAGE, "  cause: ")):
-        return _clip(line, 1000)
+        return line if len(line) <= LONGEST_MESSAGE else f"{line[:LONGEST_MESSAGE]}[...]"
     return _clip(line, limit)
+
+
+LONGEST_MESSAGE = 1000
 
 
 def last_line(text: str, limit: int, *, exception: bool) -> str:

@@ -1,1 +1,1 @@
-"""What plans and containers run alike: files that travel with jobs, and import nothing of the package."""
+"""What plans and containers run alike: files that travel with jobs, and import only each other."""

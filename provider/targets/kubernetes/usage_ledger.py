@@ -12,7 +12,7 @@ from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, only, section
-from pulumi_trainer.provider.lifecycle.usage_sums import Ran, add_sums
+from pulumi_trainer.provider.lifecycle.usage_sums import Ran, sums_patch
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SUMS, SUMS_NAME, Record
 from pulumi_trainer.provider.targets.kubernetes.observe.job_usage import read_runs_of
@@ -83,7 +83,7 @@ class UsageLedger:
                 Problem("", f"a ConfigMap {namespace}/{SUMS_NAME} exists and was not created by this program")
             )
         meta = only(found["metadata"], ("uid", "resourceVersion"))
-        data = add_sums(namespace, section(found, "data"), added, time.time())
+        data = sums_patch(namespace, section(found, "data"), added, time.time())
         self._client.patch(CONFIG_MAP, namespace, SUMS_NAME, {"metadata": meta, "data": data})
 
 
@@ -91,7 +91,7 @@ def _new_sums(namespace: str, added: Mapping[str, Sequence[Ran]]) -> Document:
     labels = {owner_labels.MANAGED_BY: FIELD_MANAGER, owner_labels.RECORD: SUMS}
     metadata = {"name": SUMS_NAME, "namespace": namespace, "labels": labels}
     kind = {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind}
-    return {**kind, "metadata": metadata, "data": add_sums(namespace, {}, added, time.time())}
+    return {**kind, "metadata": metadata, "data": sums_patch(namespace, {}, added, time.time())}
 
 
 def _note(error: TrainerError) -> str:

@@ -1,4 +1,4 @@
-"""Removes what runs that are too old have in the output volume of a job."""
+"""Removes the folders of old runs (`keep_runs`) from the output volume of a job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pulumi_trainer.provider.targets.local.record import Record, run_manifest
 
 
 def remove_outdated_folders(record: Record) -> None:
-    """Remove the folders of the lineages that a new run removes from its output volume, which other users do not write to."""
+    """Remove the folders of `removed_lineages` beside that of a new run; nothing outside `volumes/`."""
     output, identity = Path(record.output), record.identity
     if output.name != identity.lineage or Path(record.root, "volumes") not in output.parents:
         return

@@ -178,7 +178,7 @@ def plan_pod(
         launch = launch_file(container, pod_volumes, objects)
         plan = replace(plan, packages=packages(launch), across="across" in launch, reports="report" in launch)
         if uses_mpi(objects):
-            plan = _reachable(plan, facts, site)
+            plan = _with_remote_for_ssh(plan, facts, site)
         sources = _mounted_sources(container, mounts, places, hosts, site)
         planned.append(_isolated(plan, container, pod_volumes, sources, own, site))
     everything = [(v, places[v["name"]], rewriters.get(v["name"], Rewriter({}, {}))) for v in pod_volumes]
@@ -342,7 +342,7 @@ def _sources(volume: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [volume]
 
 
-def _reachable(plan: ContainerPlan, facts: PodFacts, site: Site) -> ContainerPlan:
+def _with_remote_for_ssh(plan: ContainerPlan, facts: PodFacts, site: Site) -> ContainerPlan:
     """Return the plan of a container with `remote` in place of ssh and sshd."""
     folder = str(volumes.mpi_folder(site.uid))
     env = {**remote.mpi_variables(folder, facts.address, os.getuid() == 0), **plan.env}
@@ -361,7 +361,7 @@ def output_folder(jobset: dict[str, Any], objects: Objects, site: Site) -> str:
     return next((c.mounts[code.OUTPUT_PATH] for c in plan.containers if code.OUTPUT_PATH in c.mounts), "")
 
 
-def fetched_data(pod: PodPlan) -> dict[str, Revision]:
+def fetched_revisions(pod: PodPlan) -> dict[str, Revision]:
     """Return kind -> revision of the dataset and the model that a pod reads, as far as they have been fetched."""
     paths = {code.DATASET_PATH: "dataset", code.MODEL_PATH: "model"}
     found = {}

@@ -43,7 +43,7 @@ from pulumi_trainer.provider.targets.local.plan import (
     PodId,
     PodPlan,
     Site,
-    fetched_data,
+    fetched_revisions,
     gpus_of,
     plan_pod,
     pod_name,
@@ -273,7 +273,7 @@ class Run:
             self._make_folders(plan)
             if is_rank_0:
                 python = self._observed.python or python_version(self.record.python)
-                self._observe(Observed(fetched_data(plan), python=python))
+                self._observe(Observed(fetched_revisions(plan), python=python))
             runner = PodRunner(plan, context, now)
         except (OSError, ValueError, TrainerError) as error:
             self._remove_temporary(key)
@@ -311,7 +311,7 @@ class Run:
                 self._reported = True
                 self._observe(found)
         if pod.done is not None and pod.plan.index == 0:
-            self._observe(Observed(fetched_data(pod.plan)))
+            self._observe(Observed(fetched_revisions(pod.plan)))
 
     def _remove_temporary(self, pod: tuple[str, int]) -> None:
         folder = self._temporary.pop(pod, None)

@@ -345,9 +345,9 @@ class RuntimeCatalog:
                 yield Problem(where, "must be a mapping")
             else:
                 for part in ("deprecated", "withdrawn"):
-                    yield from self._part_problems(name, part, (entry or {}).get(part) or {})
+                    yield from self._unknown_releases(name, part, (entry or {}).get(part) or {})
 
-    def _part_problems(self, name: str, part: str, releases: object) -> Iterator[Problem]:
+    def _unknown_releases(self, name: str, part: str, releases: object) -> Iterator[Problem]:
         where = f"{self.source}/{ABOUT}: {name}.{part}"
         if not isinstance(releases, dict):
             yield Problem(where, "must be a mapping of releases")

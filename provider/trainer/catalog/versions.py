@@ -35,7 +35,7 @@ def larger(one: Level, other: Level) -> Level:
 
 
 def next_version(release: str, level: Level) -> str:
-    """Return the next number for a change of a level."""
+    """Return the release after another one when its major, minor or patch number goes up."""
     major, minor, patch = by_version(release)[:3]
     if level == "major":
         return f"{major + 1}.0.0"

@@ -107,8 +107,10 @@ def _hardened_pod(job: ReplicatedJob, ml_policy: Mapping[str, Any]) -> Document:
 
 
 def _with_bind_service(container: Document) -> Document:
-    """Return a container with the capability that the file of sshd has in images for other users than root: the kernel starts no
-    file with a capability that the container has dropped.
+    """Return a container with the capability NET_BIND_SERVICE.
+
+    In images for other users than root the file of sshd has this capability, and the kernel starts no file with a capability
+    that the container has dropped.
     """
     context = section(container, "securityContext")
     capabilities = section(context, "capabilities")

@@ -29,7 +29,7 @@ def read_rules(path: Path) -> JobRules:
     """Return the rules of a file, in YAML or JSON with the names of `JobRules` in camelCase.
 
     Raises:
-        Invalid: The file cannot be read, or has something else.
+        Invalid: The file cannot be read, or has a key or a value that is not a rule.
     """
     try:
         with path.open("rb") as file:

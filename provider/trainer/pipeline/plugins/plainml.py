@@ -1,4 +1,4 @@
-"""PlainML: number of nodes and environment for runtimes that no other plugin handles.
+"""PlainML: number of nodes and environment for runtimes without an mlPolicy of their own, and for those of xgboost and flux.
 
 Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/plainml/plainml.go
 """
