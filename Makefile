@@ -9,7 +9,7 @@ RUN := .venv/bin/python tools/stack.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-queues up preview preview-kubernetes logs down clean env check messages docs docs-serve dist picture record \
-  test test-smoke test-engine test-pythons test-pulumi test-cluster test-nodes test-gangs test-frameworks test-fine-tuning test-all coverage \
+  test test-smoke test-engine test-pythons test-pulumi test-cluster test-nodes test-gangs test-frameworks test-fine-tuning test-site test-all coverage \
   bench bench-cluster bench-interruptions cluster-up cluster-down
 
 help: ## this list
@@ -144,6 +144,10 @@ test-fine-tuning: ## train with all methods of TRL, Transformers, LLaMA-Factory 
 coverage: ## branch coverage of documents, admission, pipeline and lifecycle by the unit and golden tests: 95 % or it fails
 	@$(SETUP) --dev --no-cli
 	@$(PYTEST) -n 3 --dist=worksteal tests/unit tests/golden --cov --cov-report=term-missing:skip-covered
+
+test-site: docs ## the docs site in Chromium: clipped blocks, requests to other hosts, search, axe-core; needs chromium on PATH
+	@$(RUN) exec uv run --isolated --no-project --with pytest --with playwright==1.65.2 --with axe-playwright-python==0.1.8 \
+	  python -m pytest --noconftest -c /dev/null --rootdir tests/site -p no:cacheprovider tests/site
 
 test-all: ## every target above, one after the other whatever fails, and a table of the results: two to three hours
 	@$(SETUP) --dev

@@ -46,12 +46,10 @@ class Block:
 
 
 def all_blocks(page: str) -> list[Block]:
-    """Return the blocks of a page, without diagrams (mermaid), which the browser draws with a script from unpkg.com."""
+    """Return the blocks of a page."""
     text = (ROOT / page).read_text()
     found = []
     for match in _BLOCK.finditer(text):
-        if match["kind"] == "mermaid":
-            continue
         word, _, rest = (match["marker"] or "").partition(": ")
         words = rest.split() if word == "test" else []
         tests = tuple(each for each in words if each.startswith("tests/"))

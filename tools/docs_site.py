@@ -25,6 +25,7 @@ HOME = {"README.md": "index.md"}
 """Files that a page stands for without having their text."""
 
 _SHOWN = {".py": "python", ".toml": "toml", ".txt": "text", ".yaml": "yaml"}
+_IDENTIFIER = re.compile(r"<code>([^<\s/[(]{1,30})</code>(?=(?:(?!<td|</tr>).)*</td>)", re.S)
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -42,6 +43,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return markdown
     text = docs_reference.with_anchors(markdown) if path == "warnings.md" else markdown
     return with_links_to_pages(text, f"docs/{path}", path)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001
+    """Mark the identifiers in tables, which must not be broken, and name the search for screen readers."""
+    output = _IDENTIFIER.sub(r'<code class="whole">\1</code>', output)
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )
 
 
 def pages() -> dict[str, str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 TARGETS = (
     "coverage", "test-engine", "test-pythons", "test-pulumi", "test-cluster", "test-nodes", "test-gangs", "test-frameworks",
-    "test-fine-tuning",
+    "test-fine-tuning", "test-site",
 )  # fmt: skip
 COUNTED = ("passed", "failed", "error", "skipped", "rerun")
 MOST_RERUNS = 3
