@@ -131,6 +131,11 @@ class JobComponent(pulumi.ComponentResource):
         """Return the name of its JobSet or TrainJob."""
         return self._named[0]
 
+    async def submitted(self) -> dynamic.JobSet | None:
+        """Return the resource of the job; None if the plan has rejected it."""
+        resource: dynamic.JobSet | None = await self._resource
+        return resource
+
     @property
     def outputs(self) -> pulumi.Output[dict[str, Any]]:
         """Return all outputs with a value as one."""
