@@ -119,6 +119,7 @@ class JobComponent(pulumi.ComponentResource):
         self._site = site
         self._opts = opts or pulumi.ResourceOptions()
         self.volumes: dict[str, dynamic.Volume] = {}
+        self.retained_volumes = set[str]()
         self._log_step = ""
         self._before = list[pulumi.Resource]()
         session.current().await_with_rpcs()
@@ -265,6 +266,8 @@ class JobComponent(pulumi.ComponentResource):
         retained = bool(self._opts.retain_on_delete)  # children do not inherit it, and a job keeps what it has written
         for token, each in plan.claims.items():
             claim = replace(each, retain=each.retain or retained)
+            if claim.retain:
+                self.retained_volumes.add(token)
             session.current().promised.add(claim.key)
             namespace = restore_outputs(plan.namespace, unknown)
             place = session.target_input(plan.with_workers([claim.key]), target)

@@ -10,7 +10,7 @@ import pulumi
 from pulumi_trainer.args.arguments import as_sequence, nested_problems, type_problems
 from pulumi_trainer.args.registries import KubeflowModelRegistry, MLflowRegistry
 from pulumi_trainer.args.signatures import merge_problems
-from pulumi_trainer.program import messages, session
+from pulumi_trainer.program import dependencies, messages, session
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.provider.engine import dynamic
 from pulumi_trainer.provider.jobs.status import JobStatus, Phase
@@ -65,7 +65,7 @@ class ModelVersion(pulumi.ComponentResource):
     def construct(self, args: ModelVersionArgs) -> None:
         """Register the output of the job, once that has succeeded."""
         self.where = f'ModelVersion("{args.resource_name}")'
-        self._site = session.call_site()
+        self._site, self._opts = session.call_site(), args.opts or pulumi.ResourceOptions()
         super().__init__("trainer:index:ModelVersion", args.resource_name, None, args.opts)
         problems = merge_problems(self.misnamed, nested_problems(args))
         if not problems:
@@ -122,6 +122,9 @@ class ModelVersion(pulumi.ComponentResource):
             return None
         job = await self._args.job.submitted()
         assert job is not None
+        run = self._run(reached, is_known=is_known)
+        if isinstance(run, pulumi.Output):
+            await self._warn_of_deletion(job)
         inputs = dynamic.ModelVersionInputs(
             target=job.target,
             component=await self.urn.future() or "",
@@ -129,12 +132,13 @@ class ModelVersion(pulumi.ComponentResource):
             job=job.name,
             registry=self._args.registry.settings,
             model=self.model,
-            run=self._run(reached, is_known=is_known),
+            run=run,
             version=self._args.version or "",
             aliases=[*(self._args.aliases or ())],
             retain=self._args.retain,
         )
-        options = pulumi.ResourceOptions(parent=self, depends_on=[job])
+        before = [each for each in await dependencies.explicit(self._opts) if each is not None]
+        options = pulumi.ResourceOptions(parent=self, depends_on=[job, *before])
         return dynamic.ModelVersion(self.pulumi_resource_name, inputs, options)
 
     def _run(self, status: JobStatus | None, *, is_known: bool) -> pulumi.Input[str]:
@@ -147,6 +151,16 @@ class ModelVersion(pulumi.ComponentResource):
         phase = "gone" if status is None else status.phase
         messages.warn(f"{self.where}: nothing is registered, because {self._args.job.where} is {phase}", self)
         return ""
+
+    async def _warn_of_deletion(self, job: dynamic.JobSet) -> None:
+        """Warn if the version outlives its files, which are in the volume of the job."""
+        target = await job.target.future(with_unknowns=True) or {}
+        is_copied = target.get("kind") == "local" and isinstance(self._args.registry, MLflowRegistry)
+        if is_copied or not self._args.retain or "output" in self._args.job.retained_volumes:
+            return
+        why = "the registry has the address of the output, which is deleted with the job's volume"
+        hint = "keep it with output=trainer.OutputVolume(retain=True) on the TrainJob"
+        messages.warn(Problem(self.where, why, hint), self)
 
     async def _output(self, name: str) -> Any:
         """Return an output of the resource, unknown if there is none."""

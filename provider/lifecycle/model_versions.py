@@ -186,12 +186,18 @@ def _registration_note(news: ModelVersionInputs) -> str:
     return f"{news.where}: the output of {run} of job {news.namespace}/{news.job} is registered {registered}"
 
 
+_AGAIN = "the output of the job is kept: `pulumi up` registers it once the registry takes it"
+
+
 def _register(known: ModelVersionOutputs, inputs: ModelVersionInputs, connect: Connect) -> ModelVersionOutputs:
     """Return the outputs with the version of the run of the inputs; as they are if it has not succeeded."""
     if not inputs.run:
         return known
     given = _registration(inputs, connect)
-    made = open_registry(inputs.registry).register(given)
+    try:
+        made = open_registry(inputs.registry).register(given)
+    except TargetFault as fault:
+        raise TargetFault(*(replace(each, hint=each.hint or _AGAIN) for each in fault.problems)) from None
     versions = [*(each for each in known.versions if each != made.version), made.version]
     return replace(
         known, registered=made.version, url=made.url, digest=given.identity["trainer.digest"], versions=versions

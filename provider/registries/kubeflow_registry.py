@@ -7,6 +7,7 @@ deleted: the API archives them.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -110,6 +111,7 @@ class KubeflowRegistry:
         if missing("model_registry"):
             work.close()
             raise not_installed("model_registry", self._where)
+        logging.getLogger().addHandler(logging.NullHandler())  # else the client makes all loggers print
         import aiohttp
         from mr_openapi.exceptions import ApiException
 

@@ -12,9 +12,10 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.machine.extras import missing, not_installed
 from pulumi_trainer.provider.registries.registry import (
     MLFLOW,
@@ -89,14 +90,15 @@ class MLflow:
         with _LOCK, _variables(self._token):
             import requests
             from mlflow import MlflowClient
-            from mlflow.exceptions import MlflowException, RestException
+            from mlflow.exceptions import MlflowException
 
             try:
                 yield MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
-            except RestException as error:
+            except MlflowException as error:
+                cause = error.__context__
+                if isinstance(cause, requests.RequestException):
+                    raise no_answer(where, _reason(cause)) from None
                 raise refusal(where, str(error)) from None
-            except (MlflowException, requests.RequestException) as error:
-                raise no_answer(where, _cause(error)) from None
 
     def _find_version(self, client: MlflowClient, given: Registration) -> ModelVersion | None:
         """Return the version that a process has registered which has ended before it could record that; None if not found."""
@@ -107,7 +109,7 @@ class MLflow:
         run = self._find_run(client, given)
         source = given.source
         if given.folder:
-            client.log_artifacts(run.info.run_id, given.folder, _FOLDER)
+            self._copy(client, run, given.folder)
             source = f"{run.info.artifact_uri}/{_FOLDER}"
         client.set_terminated(run.info.run_id, end_time=_milliseconds(given.finished))
         from mlflow.exceptions import RestException
@@ -116,6 +118,14 @@ class MLflow:
             client.create_registered_model(given.model)
         tags = {_key(name): text for name, text in given.tags.items()}
         return client.create_model_version(given.model, source, run.info.run_id, tags=tags)
+
+    def _copy(self, client: MlflowClient, run: Run, folder: str) -> None:
+        """Copy an output to the artifacts of a run, which may be in any store that MLflow has a client for."""
+        try:
+            client.log_artifacts(run.info.run_id, folder, _FOLDER)
+        except Exception as error:  # of that client, such as boto3, or that it is not installed
+            why = f"artifacts cannot be written to {run.info.artifact_uri}: {error}"
+            raise TargetFault(Problem(registry_name(MLFLOW, self.uri), why)) from None
 
     def _find_run(self, client: MlflowClient, given: Registration) -> Run:
         """Return the run of MLflow for a run of the job, with its inputs and metrics; made, if there is none yet."""
@@ -179,10 +189,7 @@ def _milliseconds(seconds: float) -> int | None:
     return int(seconds * 1000) or None
 
 
-def _cause(error: Any) -> str:
-    """Return the innermost cause of an error of MLflow's client, without the objects of urllib3 that it names."""
-    text = str(error)
-    found = re.search(r"Failed to establish a new connection: ([^'\")]+)|: ([^:'\"()]*timed out[^'\")]*)", text)
-    if found is None:
-        return text
-    return (found[1] or found[2]).strip()
+def _reason(error: Exception) -> str:
+    """Return why a server has not answered, without the objects of urllib3 that the error names."""
+    found = re.search(r"\[Errno -?\d+\] ([^'\")]+)|([Rr]ead timed out)", str(error))
+    return (found[1] or found[2]) if found else str(error)

@@ -12,7 +12,6 @@ MLFLOW = "mlflow"
 KUBEFLOW = "kubeflow"
 TITLES = {MLFLOW: "MLflow", KUBEFLOW: "Kubeflow Model Registry"}
 """Kind of a registry -> its name."""
-AGAIN = "the output of the job is kept: `pulumi up` registers it once the registry takes it"
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,12 @@ def registry_name(kind: str, uri: str) -> str:
 
 def no_answer(where: str, why: str) -> TargetFault:
     """Return the error of a registry that does not answer."""
-    return TargetFault(Problem(where, f"does not answer: {why}", AGAIN))
+    return TargetFault(Problem(where, f"does not answer: {why}"))
 
 
 def refusal(where: str, why: str) -> TargetFault:
     """Return the error of a registry that refuses."""
-    return TargetFault(Problem(where, f"refuses: {why}", AGAIN))
+    return TargetFault(Problem(where, f"refuses: {why}"))
 
 
 def aliases_text(aliases: Sequence[str]) -> str:

@@ -98,6 +98,10 @@ def test_each_run_is_a_version_with_its_record(project: Project, registry: Regis
     planned = project.preview().out
     where = f"model digits in Kubeflow Model Registry at {registry.url}"
     assert f"{where}: the output of the run of job default/digits is registered as its next version, once" in planned
+    assert (
+        "the registry has the address of the output, which is deleted with the job's volume. Hint: keep it with"
+        in planned
+    )
     assert not registry.requests
     project.up()
     ((model,), (version,), (artifact,)) = registry.objects.values()
@@ -122,6 +126,27 @@ def test_each_run_is_a_version_with_its_record(project: Project, registry: Regis
     assert version["state"] == "LIVE"
 
 
+EVALUATION = """
+def evaluate():
+    raise SystemExit(3)
+
+evaluation = trainer.TrainJob(
+    "evaluation", runtime=plain, wait_for="complete", trainer=trainer.CustomTrainer(func=evaluate)
+)
+"""
+
+
+def test_a_failed_evaluation_keeps_a_version_back(project: Project, registry: Registry) -> None:
+    text = program(registry, more="opts=pulumi.ResourceOptions(depends_on=[evaluation])")
+    project.program(EVALUATION + text)
+    told = project.up(ok=False).out
+    assert 'TrainJob("evaluation") Failed' in told and project.job("digits").phase == "Succeeded"
+    assert not registry.requests and not project.resources(KIND)
+    project.program(EVALUATION.replace("raise SystemExit(3)", "pass") + text)
+    project.up()
+    assert len(registry.objects["model_versions"]) == 1
+
+
 def test_a_version_that_the_program_names(project: Project, registry: Registry) -> None:
     project.program(program(registry, more='version="1.0", retain=False'))
     project.up()
@@ -130,7 +155,8 @@ def test_a_version_that_the_program_names(project: Project, registry: Registry) 
     project.program(program(registry, more='version="1.1"'))
     assert "and the same output is not registered twice" in project.preview(ok=False).out
     project.program(program(registry, "two", 'version="1.1", retain=False'))
-    assert "is registered as version 1.1, once the run has succeeded" in project.preview().out
+    planned = project.preview().out
+    assert "is registered as version 1.1, once the run has succeeded" in planned and "deleted with" not in planned
     project.up()
     assert [each["name"] for each in registry.objects["model_versions"]] == ["1.0", "1.1"]
 

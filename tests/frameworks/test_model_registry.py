@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
@@ -15,6 +16,7 @@ from mlflow.entities.model_registry import ModelVersion
 from tests.documented import blocks
 from tests.engine.conftest import Project
 from tests.mlflow_server import free_port, mlflow_server
+from tests.moto_server import moto_server
 
 KIND = "dynamic/trainer:ModelVersion"
 PROGRAM = """
@@ -76,7 +78,7 @@ def test_each_run_that_succeeds_is_registered_once(project: Project, server: str
     assert f"{where}: the output of the run of job default/digits is registered as its next version with the alias" in (
         planned
     )
-    assert not versions(server)
+    assert not versions(server) and "deleted with the job's volume" not in planned  # it is copied
 
     told = project.up().out
     assert told.count("waiting for default/digits") == 2, told  # once as progress, once at the end
@@ -167,10 +169,38 @@ def test_a_server_that_does_not_answer_gets_the_version_later(project: Project, 
     assert "is unchanged in the state of this stack" in gone and made(project)["outputs"]["registered"] == "1"
 
 
-def test_a_server_that_refuses_gets_the_version_later(project: Project, server: str) -> None:
-    project.name, client = "refused", MlflowClient(server)
-    (project.folder / "Pulumi.yaml").write_text("name: refused\nruntime: python\n")
+def rename(project: Project, name: str) -> None:
+    """Give the project another experiment."""
+    project.name = name
+    (project.folder / "Pulumi.yaml").write_text(f"name: {name}\nruntime: python\n")
     assert project.run("stack", "init").code == 0
+
+
+def test_artifacts_in_s3(project: Project, server: str) -> None:
+    """A server may let its clients write to the store: boto3 is then asked for, and may fail."""
+    rename(project, "stored")
+    MlflowClient(server).create_experiment("stored", artifact_location="s3://models/of-tests")
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+    with moto_server() as url:
+        project.env.update(keys, MLFLOW_S3_ENDPOINT_URL=url)
+        project.program(program(server, more='name="stored"'))
+        told = project.up(ok=False).out
+        assert f"MLflow at {server}: artifacts cannot be written to s3://models/of-tests" in told
+        assert "NoSuchBucket" in told and "Traceback" not in told and not versions(server, "stored")
+        s3 = boto3.client(
+            "s3", endpoint_url=url, aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1"
+        )
+        s3.create_bucket(Bucket="models")
+        project.up()
+        (version,) = versions(server, "stored")
+        assert version.source.startswith("s3://models/of-tests/") and version.source.endswith("/artifacts/model")
+        key = f"{version.source.removeprefix('s3://models/')}/model.txt"
+        assert s3.get_object(Bucket="models", Key=key)["Body"].read() == b"one"
+
+
+def test_a_server_that_refuses_gets_the_version_later(project: Project, server: str) -> None:
+    client = MlflowClient(server)
+    rename(project, "refused")
     experiment = client.create_experiment("refused")
     client.delete_experiment(experiment)
     project.program(program(server, more='name="refused"'))

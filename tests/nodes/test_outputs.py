@@ -10,11 +10,14 @@ from kubernetes import client
 from kubernetes.client import ApiClient
 from pulumi_trainer.provider.jobs.lineage import ASSIGNED
 from pulumi_trainer.provider.jobs.runs import Identity
+from pulumi_trainer.provider.lifecycle.model_versions import ModelVersionInputs, ModelVersions
+from pulumi_trainer.provider.pod.scripts import digest_output
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 
 from tests.cluster.conftest import USER
 from tests.cluster.jobs import submission
 from tests.cluster.least import made
+from tests.model_registry_server import model_registry_server
 
 from .conftest import PATIENCE, Lab, jobset
 
@@ -54,10 +57,30 @@ def test_an_output_is_copied_out_of_its_claim(lab: Lab, admin: ApiClient, tmp_pa
     assert (tmp_path / "copy" / "model.pt").read_bytes() == bytes(range(256)) * 100_000
     assert (tmp_path / "copy" / "latest" / "log").read_text() == "hello"
     assert json.loads((tmp_path / "copy" / "run.json").read_text())["phase"] == "Succeeded"
+    registered(lab, tmp_path / "copy")
     left = [
         pod.metadata.name for pod in lab.pods() if "-copy-" in pod.metadata.name and not pod.metadata.deletion_timestamp
     ]
     assert not left
+
+
+def registered(lab: Lab, copy: Path) -> None:
+    """A Pod computes the digest beside the claim: that of the files that were copied."""
+    (copy / "run.json").unlink()
+    status = lab.target.jobs.status(lab.namespace, "digits")
+    assert status is not None
+    with model_registry_server() as registry:
+        inputs = ModelVersionInputs(
+            target={"kind": "kubernetes"}, component="urn:pulumi:dev::lab::trainer:index:ModelVersion::digits",
+            namespace=lab.namespace, job="digits", registry={"kind": "kubeflow", "uri": registry.url}, model="digits",
+            run=status.identity.id,
+        )  # fmt: skip
+        _, outputs = ModelVersions().create(inputs, lambda _: lab.target)
+        ((_,), (version,), (artifact,)) = registry.objects.values()
+    assert artifact["uri"] == "pvc://digits-output" and outputs.versions == [version["name"]]
+    known = digest_output.digest(str(copy))
+    assert outputs.digest == f"sha256:{known['sha256']}" and known["files"] == 2
+    assert version["customProperties"]["trainer.bytes"]["string_value"] == str(known["size"])
 
 
 AGAIN = """

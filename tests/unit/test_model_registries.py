@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -157,6 +158,19 @@ def test_a_server_that_is_not_there() -> None:
     ):
         ModelVersions().delete(outputs, None)
     assert ModelVersions().read(outputs, None)[0] == outputs
+
+
+def test_a_server_of_mlflow_that_fails() -> None:
+    at = {"registry": {"kind": "mlflow", "uri": "http://127.0.0.1:9"}, "registered": "1", "versions": ["1"]}
+    outputs = ModelVersionOutputs.of(inputs(""), retain=False, **at)
+    with pytest.raises(TargetFault, match=r"MLflow at http://127.0.0.1:9: does not answer: Connection refused$"):
+        ModelVersions().delete(outputs, None)
+    with model_registry_server(token="another") as registry:
+        outputs = dataclasses.replace(outputs, registry={"kind": "mlflow", "uri": registry.url})
+        with pytest.raises(
+            TargetFault, match=f"MLflow at {registry.url}: refuses: INTERNAL_ERROR: the token is not valid$"
+        ):
+            ModelVersions().delete(outputs, None)
 
 
 def test_only_another_run_or_setting_is_a_change() -> None:
