@@ -179,6 +179,7 @@ def test_a_registry_that_fails_gets_the_version_later(project: Project, registry
     told = project.up(ok=False).out
     where = f"Kubeflow Model Registry at {registry.url}"
     assert f"{where}: refuses: 401" in told and "the token is not valid" in told and "Traceback" not in told
+    assert "Hint: the output of the job is kept: `pulumi up` registers it once the registry takes it" in told
     assert project.job("digits").phase == "Succeeded" and not registry.objects["registered_models"]
 
     project.config("token", token, "--secret")
