@@ -27,6 +27,11 @@ from pulumi_trainer.args.fine_tuning import (
 from pulumi_trainer.args.torchtune import TorchTuneTrainer as TorchTuneTrainer
 from pulumi_trainer.args.trl import TRLTrainer as TRLTrainer
 from pulumi_trainer.args.unsloth import UnslothTrainer as UnslothTrainer
+from pulumi_trainer.args.registries import (
+    KubeflowModelRegistry as KubeflowModelRegistry,
+    MLflowRegistry as MLflowRegistry,
+)
+from pulumi_trainer.model_version import ModelVersion as ModelVersion
 from pulumi_trainer.network_policy import Egress as Egress, NetworkPolicy as NetworkPolicy
 from pulumi_trainer.policy import JobPolicy as JobPolicy
 from pulumi_trainer.provider.trainer.policy.rules import JobRules as JobRules

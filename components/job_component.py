@@ -119,6 +119,7 @@ class JobComponent(pulumi.ComponentResource):
         self._site = site
         self._opts = opts or pulumi.ResourceOptions()
         self.volumes: dict[str, dynamic.Volume] = {}
+        self.retained_volumes = set[str]()
         self._log_step = ""
         self._before = list[pulumi.Resource]()
         session.current().await_with_rpcs()
@@ -130,6 +131,11 @@ class JobComponent(pulumi.ComponentResource):
     def name_in_target(self) -> str:
         """Return the name of its JobSet or TrainJob."""
         return self._named[0]
+
+    async def submitted(self) -> dynamic.JobSet | None:
+        """Return the resource of the job; None if the plan has rejected it."""
+        resource: dynamic.JobSet | None = await self._resource
+        return resource
 
     @property
     def outputs(self) -> pulumi.Output[dict[str, Any]]:
@@ -260,6 +266,8 @@ class JobComponent(pulumi.ComponentResource):
         retained = bool(self._opts.retain_on_delete)  # children do not inherit it, and a job keeps what it has written
         for token, each in plan.claims.items():
             claim = replace(each, retain=each.retain or retained)
+            if claim.retain:
+                self.retained_volumes.add(token)
             session.current().promised.add(claim.key)
             namespace = restore_outputs(plan.namespace, unknown)
             place = session.target_input(plan.with_workers([claim.key]), target)

@@ -78,6 +78,7 @@ PAGES = {
         ),
     ),
     "pods": ("PodGroups and network", ("podgroups", "network_policy")),
+    "registries": ("Model registries", ("model_version", "args.registries")),
     "targets": ("Targets", ("program.targets",)),
 }
 """Page -> title, and the modules whose public names it has."""

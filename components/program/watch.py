@@ -184,24 +184,32 @@ class Watch:
         self._changed_at = time.monotonic()
         unwatched = job.is_over(status)
         if not unwatched:
-            messages.info(
-                f"waiting for {job.namespace}/{job.name} to be {job.wait_for}. Ctrl-C ends only the waiting: the job runs on,"
-                " `pulumi up` waits again, `pulumi-trainer logs -f` follows it, `pulumi destroy` or suspend=True stops it",
-                job.row,
-            )
-            wait = _Wait(job, source, asyncio.get_event_loop().create_future(), status)
-            if job.log_step:
-                lines = status_source.log_lines(job.target, job.namespace, job.name, job.log_step, FIRST_LINES)
-                wait.log = LogTail(job.row.pulumi_resource_name, lines, job.row)
-            self._waits.append(wait)
-            if self._task is None or self._task.done():
-                self._task = asyncio.ensure_future(self._resolve_waits())
-            status = await wait.done
-            if wait.log is not None:
-                await wait.log.finish()
+            same = next((each for each in self._waits if each.job == job), None)
+            if same is not None:  # another output of the job waits for the same, and shows it
+                status = await same.done
+            else:
+                status = await self._watch(_Wait(job, source, asyncio.get_event_loop().create_future(), status))
         source.leave(job.name)
         if status is not None and (status.terminal or (unwatched and self._asks_progress(status))):
             return await asyncio.to_thread(source.conclude, job.name)
+        return status
+
+    async def _watch(self, wait: _Wait) -> JobStatus | None:
+        job = wait.job
+        messages.info(
+            f"waiting for {job.namespace}/{job.name} to be {job.wait_for}. Ctrl-C ends only the waiting: the job runs on,"
+            " `pulumi up` waits again, `pulumi-trainer logs -f` follows it, `pulumi destroy` or suspend=True stops it",
+            job.row,
+        )
+        if job.log_step:
+            lines = status_source.log_lines(job.target, job.namespace, job.name, job.log_step, FIRST_LINES)
+            wait.log = LogTail(job.row.pulumi_resource_name, lines, job.row)
+        self._waits.append(wait)
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._resolve_waits())
+        status = await wait.done
+        if wait.log is not None:
+            await wait.log.finish()
         return status
 
     def _asks_progress(self, status: JobStatus) -> bool:

@@ -39,6 +39,7 @@ from pulumi_trainer.provider.lifecycle.channels import ChannelInputs, Channels
 from pulumi_trainer.provider.lifecycle.draining import QueueGuards, QueueInputs
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.lifecycle.jobs import Jobs
+from pulumi_trainer.provider.lifecycle.model_versions import ModelVersionInputs, ModelVersions
 from pulumi_trainer.provider.lifecycle.object_guard import ObjectGuards, ObjectInputs
 from pulumi_trainer.provider.lifecycle.resource import MALFORMED_STATE, StateCalls, Stored
 from pulumi_trainer.provider.lifecycle.runtimes import RuntimeInputs, Runtimes
@@ -51,6 +52,7 @@ from pulumi_trainer.provider.targets.local import host_id
 __all__ = [  # the components reach the lifecycle through this module
     "ChannelInputs",
     "JobInputs",
+    "ModelVersionInputs",
     "ObjectInputs",
     "QueueInputs",
     "RuntimeInputs",
@@ -204,6 +206,12 @@ class ChannelProvider(_LifecycleProvider):
     calls = StateCalls(Channels())
 
 
+class ModelVersionProvider(_LifecycleProvider):
+    """Manages the versions of a model in a registry."""
+
+    calls = StateCalls(ModelVersions())
+
+
 class QueueGuardProvider(_LifecycleProvider):
     """Protects a ClusterQueue: Pulumi deletes the guard first, which drains the queue or refuses."""
 
@@ -302,6 +310,16 @@ class Channel(_Resource, module="trainer", name="Channel"):
     """The release of a runtime that a channel points to."""
 
     make_provider = ChannelProvider
+
+
+class ModelVersion(_Resource, module="trainer", name="ModelVersion"):
+    """The versions of a model in a registry."""
+
+    make_provider = ModelVersionProvider
+    computed = ("registered", "url", "digest")
+    registered: pulumi.Output[str]
+    url: pulumi.Output[str]
+    digest: pulumi.Output[str]
 
 
 class QueueGuard(_Resource, module="trainer", name="QueueGuard"):

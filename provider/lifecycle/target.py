@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from pulumi_trainer.provider.jobs.output_facts import Content
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import JobStatus, Loss, Owner, Presence
 from pulumi_trainer.provider.jobs.submission import Consumer, Submission
@@ -27,6 +28,7 @@ class TargetJobs(Protocol):
         beside: "Kind/name" of the other objects of the job.
         uid: UID of the only run to delete; empty for any.
         replaced: Whether a new run of the job follows, so that logs of this machine stay.
+        uri: Output of the job, as its status has it.
     """
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus: ...
@@ -39,6 +41,7 @@ class TargetJobs(Protocol):
     def presence(self, namespace: str, name: str, beside: Collection[str]) -> Presence | None: ...
     def current_owner(self, namespace: str, name: str) -> Owner | None: ...
     def runs(self, namespace: str, name: str) -> list[Run]: ...
+    def output_content(self, namespace: str, name: str, uri: str, /) -> Content: ...
     def progress(self, status: JobStatus) -> dict[str, Any] | None: ...
     def consumers(self, runtime: str) -> tuple[list[Consumer], str]: ...
     def delete(

@@ -20,6 +20,8 @@ EXTRAS = {
     "boto3": "s3",
     "huggingface_hub": "hub",
     "prometheus_client": "exporter",
+    "mlflow": "mlflow",
+    "model_registry": "model-registry",
 }
 """Module -> its extra."""
 

@@ -25,6 +25,11 @@ SOURCES = """
 trainer.DatasetInitializer("data", storage_uri="s3://bucket/b")
 trainer.ModelInitializer("model", storage_uri="hf://a/b")
 """
+REGISTRIES = """
+job = trainer.TrainJob("job", runtime=plain, trainer=trainer.Trainer(command=["true"]), output=True)
+trainer.ModelVersion("first", job=job, registry=trainer.MLflowRegistry(uri="http://127.0.0.1:9"))
+trainer.ModelVersion("second", job=job, registry=trainer.KubeflowModelRegistry(server="http://127.0.0.1:9"))
+"""
 
 
 @pytest.fixture
@@ -58,6 +63,10 @@ def test_a_cluster_needs_an_extra(bare: Project) -> None:
 
 def test_a_source_needs_its_own(bare: Project) -> None:
     refused(bare, SOURCES, ("DatasetInitializer(", "s3"), ("ModelInitializer(", "hub"))
+
+
+def test_a_model_registry_needs_its_own(bare: Project) -> None:
+    refused(bare, REGISTRIES, ('ModelVersion("first"', "mlflow"), ('ModelVersion("second"', "model-registry"))
 
 
 def test_this_machine_needs_none(bare: Project) -> None:

@@ -266,3 +266,16 @@ trainer.TeamNamespace("vision", hardening="restricted", pod_security="baseline")
 trainer.GpuQueues(
     "shared", teams=[nlp], gpus={"h100": None, "small": None}, resource={"small": "nvidia.com/mig-1g.10gb"}
 )
+trainer.ModelVersion(
+    "digits",
+    job=job,
+    registry=trainer.MLflowRegistry(uri="https://mlflow.example.com", token=config.require_secret("token")),
+    name="digits",
+    aliases=["champion"],
+    retain=False,
+    opts=pulumi.ResourceOptions(protect=True),
+)
+registered = trainer.ModelVersion(
+    "served", job=job, registry=trainer.KubeflowModelRegistry(server="http://127.0.0.1:8080"), version="1.0"
+)
+pulumi.export("served", pulumi.Output.concat(registered.version, registered.url, registered.digest))

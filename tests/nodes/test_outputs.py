@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +12,19 @@ from kubernetes import client
 from kubernetes.client import ApiClient
 from pulumi_trainer.provider.jobs.lineage import ASSIGNED
 from pulumi_trainer.provider.jobs.runs import Identity
+from pulumi_trainer.provider.lifecycle.model_versions import ModelVersionInputs, ModelVersions
+from pulumi_trainer.provider.pod.scripts import digest_output
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 
 from tests.cluster.conftest import USER
 from tests.cluster.jobs import submission
 from tests.cluster.least import made
+from tests.engine.conftest import HEAD
+from tests.model_registry_server import model_registry_server
+from tools.cluster.images import MACHINE
 
 from .conftest import PATIENCE, Lab, jobset
+from .examples import Example
 
 WRITES = """
 import os, pathlib
@@ -54,10 +62,71 @@ def test_an_output_is_copied_out_of_its_claim(lab: Lab, admin: ApiClient, tmp_pa
     assert (tmp_path / "copy" / "model.pt").read_bytes() == bytes(range(256)) * 100_000
     assert (tmp_path / "copy" / "latest" / "log").read_text() == "hello"
     assert json.loads((tmp_path / "copy" / "run.json").read_text())["phase"] == "Succeeded"
+    registered(lab, tmp_path / "copy")
     left = [
         pod.metadata.name for pod in lab.pods() if "-copy-" in pod.metadata.name and not pod.metadata.deletion_timestamp
     ]
     assert not left
+
+
+def registered(lab: Lab, copy: Path) -> None:
+    """A Pod computes the digest beside the claim: that of the files that were copied."""
+    (copy / "run.json").unlink()
+    status = lab.target.jobs.status(lab.namespace, "digits")
+    assert status is not None
+    with model_registry_server() as registry:
+        inputs = ModelVersionInputs(
+            target={"kind": "kubernetes"}, component="urn:pulumi:dev::lab::trainer:index:ModelVersion::digits",
+            namespace=lab.namespace, job="digits", registry={"kind": "kubeflow", "uri": registry.url}, model="digits",
+            run=status.identity.id,
+        )  # fmt: skip
+        _, outputs = ModelVersions().create(inputs, lambda _: lab.target)
+        ((_,), (version,), (artifact,)) = registry.objects.values()
+    assert artifact["uri"] == "pvc://digits-output" and outputs.versions == [version["name"]]
+    known = digest_output.digest(str(copy))
+    assert outputs.digest == f"sha256:{known['sha256']}" and known["files"] == 2
+    assert version["customProperties"]["trainer.bytes"]["string_value"] == str(known["size"])
+
+
+PROGRAM = """
+def train(word):
+    import json, os, pathlib
+    print(json.dumps({"trainerStatus": {"metrics": [{"name": "loss", "value": "0.25"}]}}), flush=True)
+    pathlib.Path(os.environ["TRAINER_OUTPUT_DIR"], "model.txt").write_text(word)
+
+job = trainer.TrainJob(
+    "digits", name="digits", runtime=plain, output=True,
+    trainer=trainer.CustomTrainer(func=train, func_args={"word": "one"}),
+)
+registry = trainer.KubeflowModelRegistry(server="@SERVER")
+pulumi.export("version", trainer.ModelVersion("digits", job=job, registry=registry).version)
+"""
+
+
+def test_the_output_of_a_program_is_registered(examples: Callable[[str], Example], admin: ApiClient) -> None:
+    """A user without the role for outputs is told which one; then each run is registered where its output is."""
+    project = examples("quickstart")
+    with model_registry_server() as registry:
+        text = PROGRAM.replace("@SERVER", registry.url)
+        project.program(text, head=HEAD.replace("python:3.12", MACHINE))
+        told = project.up(ok=False).out
+        assert f"pulumi-trainer rbac -n {project.namespace} --outputs" in told and "Traceback" not in told
+        assert not registry.requests
+        subject = rbac.Subject("ServiceAccount", USER, project.namespace)
+        for role in rbac.objects(rbac.output_permissions(), [project.namespace], [subject], of="-outputs"):
+            if not role["kind"].startswith("Cluster"):
+                made(client.RbacAuthorizationV1Api(admin), role, project.namespace)
+        project.up()
+        (first,) = registry.objects["artifacts"]
+        assert re.fullmatch(r"pvc://digits-output/\w+", first["uri"])
+        assert first["uri"].endswith(f"/{first['modelSourceId']}")
+        (version,) = registry.objects["model_versions"]
+        assert version["customProperties"]["trainer.metric.loss"]["string_value"] == "0.25"
+        assert project.outputs()["version"] == version["name"] and "updated" not in project.up().out
+        project.edit('"word": "one"', '"word": "two"')
+        project.up()
+        assert [each["uri"] == first["uri"] for each in registry.objects["artifacts"]] == [True, False]
+        project.destroy()
 
 
 AGAIN = """

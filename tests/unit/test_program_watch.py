@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pulumi
 import pytest
@@ -86,6 +86,19 @@ WAYS = [status("Queued"), status("Admitted"), status("Starting"), status("Runnin
 def test_waits_as_far_as_asked(wait: Wait, wait_for: str, phase: str) -> None:
     found = wait(News(*WAYS), wait_for)
     assert found is not None and found.phase == phase
+
+
+def test_a_job_that_is_waited_for_twice_is_shown_once(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
+    news, row = News(status("Starting"), status("Running"), status("Succeeded")), cast("Any", None)
+    monkeypatch.setattr(status_source, "source", lambda *_: news)
+
+    async def both() -> list[JobStatus | None]:
+        watch_, job = Watch(), Watched({}, "team", "job", "", row, "complete", {})
+        return await asyncio.gather(watch_.until(job), watch_.until(job))
+
+    first, second = asyncio.run(both())
+    assert first is not None and second is not None and first.phase == second.phase == "Succeeded"
+    assert len(lines) == len({*lines}) and sum("waiting for team/job" in line for line in lines) == 1
 
 
 @pytest.mark.parametrize("end", ["Succeeded", "Failed", "Deleted"])

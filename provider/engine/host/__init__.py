@@ -19,7 +19,7 @@ from pulumi_trainer.provider.engine.pulumi_compat import answer_imports_with, an
 _MODULE = "pulumi_trainer.provider.engine.dynamic"
 _PROVIDERS = (
     "JobSetProvider", "VolumeProvider", "RuntimeProvider", "ChannelProvider", "QueueGuardProvider", "TargetProvider",
-    "StackMarkProvider", "ObjectGuardProvider",
+    "StackMarkProvider", "ObjectGuardProvider", "ModelVersionProvider",
 )  # fmt: skip
 _LONGEST = 4096
 """Limit on the bytes of a pickle, which only refers to a class."""

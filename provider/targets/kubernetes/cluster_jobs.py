@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from pulumi_trainer.provider.jobs.lineage import identified
+from pulumi_trainer.provider.jobs.output_facts import Content
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase, Presence
 from pulumi_trainer.provider.jobs.submission import Consumer, Draft, Submission
 from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import text, without
+from pulumi_trainer.provider.targets.kubernetes import copy_pod
 from pulumi_trainer.provider.targets.kubernetes.job_writer import JobWriter, check_foreign, outlived_record
 from pulumi_trainer.provider.targets.kubernetes.jobs import adoption, consumers, drift, record, run_end, worker_copies
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
@@ -147,6 +149,13 @@ class ClusterJobs(JobWriter):
             return []
         found.check()
         return found.runs(self.status(namespace, name) or found.last_status())
+
+    def output_content(self, namespace: str, name: str, uri: str) -> Content:
+        """Return what identifies the content of a job's output, which a Pod computes beside its claim."""
+        found = record.find(self.client, namespace, name)
+        if found is None or not found.is_record:
+            raise TargetFault(Problem(f"{namespace}/{name}", "somebody has deleted it"))
+        return copy_pod.digest(self.client, found, uri)
 
     def drift(self, namespace: str, name: str) -> dict[str, Any]:
         """Return path -> current value of what was changed externally in an unfinished job, except changes of controllers."""

@@ -1,6 +1,6 @@
-"""Reads the output of a job out of its claim: a Pod that mounts it read-only, and the archive of `send_output` from that Pod.
+"""Reads the output of a job out of its claim: a Pod that mounts it read-only, and a script whose output is read from that Pod.
 
-No request of the API reads a claim, and logs are cut when they are long; so the archive is the output of `pods/exec`. The Pod has
+No request of the API reads a claim, and logs are cut when they are long; so an archive is the output of `pods/exec`. The Pod has
 the image and the user of the job's node, no rights in the cluster, and an owner reference to the record of the job. It is deleted
 afterwards; should this process be killed, the Pod ends by itself when nothing has read from it for `IDLE_SECONDS`.
 """
@@ -12,9 +12,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pulumi_trainer.provider.jobs.observed_inputs import without_digests
+from pulumi_trainer.provider.jobs.output_facts import Content
 from pulumi_trainer.provider.kubernetes import pod_security
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
@@ -25,7 +27,7 @@ from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kubernetes.values.accessors import items, mappings, section
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.pod.code import OUTPUT_PATH
-from pulumi_trainer.provider.pod.scripts import send_output
+from pulumi_trainer.provider.pod.scripts import digest_output, send_output
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
@@ -56,8 +58,20 @@ RULE = "create, get and delete pods; create and get pods/exec"
 
 @contextmanager
 def archive(client: Client, record: Record, uri: str, image: str) -> Iterator[Iterator[bytes]]:
-    """Provide the archive of `send_output` of a job's output. The Pod is deleted at the end. image: Image with python3; empty
-    for that of the job's node."""
+    """Provide the archive of `send_output` of a job's output. image: Image with python3; empty for that of the job's node."""
+    with _run(client, record, uri, image, send_output) as pieces:
+        yield pieces
+
+
+def digest(client: Client, record: Record, uri: str) -> Content:
+    """Return what identifies the content of a job's output, which stays in the cluster."""
+    with _run(client, record, uri, "", digest_output) as pieces:
+        return Content.from_json(uri, b"".join(pieces))
+
+
+@contextmanager
+def _run(client: Client, record: Record, uri: str, image: str, script: ModuleType) -> Iterator[Iterator[bytes]]:
+    """Provide what a script prints about the folder of an output. The Pod is deleted at the end."""
     claim, _, folder = uri.removeprefix(claims.path("")).partition("/")
     if not claim or ".." in folder.split("/"):
         raise TargetFault(Problem(uri, "not a valid path of an output"))
@@ -68,7 +82,7 @@ def archive(client: Client, record: Record, uri: str, image: str) -> Iterator[It
     try:
         _create(client, document)
         _await_running(client, record.namespace, name)
-        argv = ["python3", "-c", Path(send_output.__file__).read_text("utf-8"), f"{OUTPUT_PATH}/{folder}".rstrip("/")]
+        argv = ["python3", "-c", Path(str(script.__file__)).read_text("utf-8"), f"{OUTPUT_PATH}/{folder}".rstrip("/")]
         pieces = client.execute(record.namespace, name, _CONTAINER, argv, idle=IDLE_SECONDS)
         with closing(_with_hints(pieces, record.namespace)) as found:  # type: ignore[type-var]
             yield found
@@ -101,7 +115,7 @@ def _without_right(error: ApiError, namespace: str) -> TargetFault:
     """Return the error with the rule that is missing, if the server has refused for want of a right."""
     if error.code != 403 or " cannot " not in error.message:  # else a quota or a policy
         return error
-    hint = f"copying needs the right to {RULE}: pulumi-trainer rbac -n {namespace} --outputs | kubectl apply -f -"
+    hint = f"reading an output needs the right to {RULE}: pulumi-trainer rbac -n {namespace} --outputs | kubectl apply -f -"
     return TargetFault(Problem(error.problems[0].where, error.message, hint))
 
 

@@ -16,6 +16,7 @@ from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.jobs.attempts import before_rerun
 from pulumi_trainer.provider.jobs.lineage import identified, rerun_identity, started
 from pulumi_trainer.provider.jobs.manual import STOPPED, Override, not_ended_problem
+from pulumi_trainer.provider.jobs.output_facts import Content
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.jobs.submission import Draft, Objects, Submission
 from pulumi_trainer.provider.kubernetes.errors import (
@@ -27,6 +28,7 @@ from pulumi_trainer.provider.kubernetes.errors import (
     TrainerError,
     Unreadable,
 )
+from pulumi_trainer.provider.pod.scripts import digest_output
 from pulumi_trainer.provider.targets.local import isolation, local_limits, supervision, volumes
 from pulumi_trainer.provider.targets.local.claims import Claim
 from pulumi_trainer.provider.targets.local.job_reader import JobReader, check_same_objects, runs_of
@@ -292,6 +294,13 @@ class LocalJobs(JobReader):
         """Return the folder of the output of a run; empty if it has none."""
         folder = JobFolder.of(self.root, submission.namespace, submission.name)
         return output_folder(submission.jobset, submission.objects, self._site(folder))
+
+    def output_content(self, namespace: str, name: str, folder: str) -> Content:
+        """Return what identifies the content of a job's output."""
+        try:
+            return Content(**digest_output.digest(folder))
+        except OSError as error:
+            raise TargetFault(Problem(f"output of {namespace}/{name}", f"{error.filename}: {error.strerror}")) from None
 
     def _site(self, folder: JobFolder, uid: str = "") -> Site:
         return Site(
