@@ -14,7 +14,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 SITE = Path(__file__).parents[2] / "build" / "site"
 PAGES = sorted(str(page.relative_to(SITE)) for page in SITE.rglob("*.html"))
 CLIPPED = """() => [...document.querySelectorAll("pre > code, table, img")]
-    .filter(each => each.scrollWidth > each.clientWidth + 1 && each.clientWidth > 0 && getComputedStyle(each).overflowX !== "visible")
+    .filter(each => each.scrollWidth > each.clientWidth + 1 && each.clientWidth > 0)
+    .filter(each => getComputedStyle(each).overflowX !== "visible")
     .map(each => each.textContent.slice(0, 60))"""
 BROKEN = """() => [...document.querySelectorAll("td code")]
     .filter(each => !/[\\s/[(]/.test(each.textContent) && each.textContent.length <= 30 && each.getClientRects().length > 1)
