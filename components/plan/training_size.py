@@ -18,6 +18,8 @@ from pulumi_trainer.args.torchtune import TorchTuneTrainer, flat, nested
 from pulumi_trainer.args.trainers import CustomTrainer, read_size
 from pulumi_trainer.args.trl import TRLTrainer
 from pulumi_trainer.args.unsloth import UnslothTrainer
+from pulumi_trainer.plan.model_files import ModelSize, read_model
+from pulumi_trainer.plan.tool_inputs import model_folder
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider.jobs.gpu_memory import (
@@ -85,21 +87,27 @@ def _of_custom(trainer: CustomTrainer) -> Training | None:
 
 
 def _of_tool(trainer: ToolTrainer, config: Fields, args: TrainJobArgs) -> Training | None:
-    found = _parameters(trainer, config, args)
-    if found is None:
+    folder = model_folder(trainer, config, args.initializer)
+    files = read_model(folder) if folder else ModelSize()
+    found = _parameters(trainer, config, args, files)
+    settings = _TOOLS[type(trainer)](trainer, config)
+    if found is None or settings is None:
         return None
     count, source = found
-    settings = _TOOLS[type(trainer)](trainer, config)
-    if settings is None:
-        return None
-    return Training(count, source, uncounted=_WITH_OTHERS.get(trainer.method_name(), ""), **settings)
+    others = _WITH_OTHERS.get(trainer.method_name(), "")
+    if others:  # their batches have another size than the fields say
+        settings["batch_size"] = None
+    settings |= {"hidden_size": files.hidden_size, "num_layers": files.num_layers, "vocabulary": files.vocabulary}
+    return Training(count, source, uncounted=others, **settings)
 
 
-def _parameters(trainer: ToolTrainer, config: Fields, args: TrainJobArgs) -> tuple[Range, str] | None:
+def _parameters(trainer: ToolTrainer, config: Fields, args: TrainJobArgs, files: ModelSize) -> tuple[Range, str] | None:
     """Return the number of parameters of a tool's model, and what states it."""
     given = read_size(trainer.parameters)
     if given is not None:
         return Range(given, given), f"parameters={trainer.parameters!r}"
+    if files.parameters is not None:
+        return Range(files.parameters, files.parameters), "its files"
     fetched = getattr(sources.parts(args.initializer).get("model"), "storage_uri", None)
     for name in (config.get(trainer.model), fetched, getattr(trainer, "base", None)):
         stated = parameters_in_name(name) if isinstance(name, str) else None
@@ -138,7 +146,7 @@ def _of_trl(_: ToolTrainer, config: Fields) -> dict[str, Any] | None:
     if trains_adapter:
         found["lora_rank"] = _whole(config.get("lora_r", 16))
         found["method"] = "qlora" if config.get("load_in_4bit") else "lora"
-    mixed = (config.get("bf16"), config.get("fp16")) != (False, False)
+    mixed = config.get("bf16") is not False or config.get("fp16") is True
     precisions: Mapping[Any, Precision] = {"float32": "mixed" if mixed else "fp32", "bfloat16": "bf16"}
     found["precision"] = precisions.get(config.get("dtype", "float32"))
     found["checkpointing"] = config.get("gradient_checkpointing", True) is True
@@ -247,7 +255,7 @@ def _tokens(config: Fields, field: str, default: int) -> dict[str, Any]:
     return {
         "batch_size": _whole(config.get("per_device_train_batch_size", 8)),
         "sequence_length": _whole(config.get(field, default)),
-        "pads": config.get("packing") is not True,
+        "pads": config.get("packing") is not True or bool(config.get("activation_offloading")),
     }
 
 

@@ -87,7 +87,7 @@ class Training:
     Args:
         source: What states the number of parameters, such as `parameters="8B"`.
         sequence_length: Tokens of a sample.
-        pads: Whether samples may be shorter than that.
+        pads: Whether samples may be shorter than that, or their activations be kept elsewhere.
         fixed: What cannot be changed: `sharding`, `qlora`.
         uncounted: Further models that the training loads, in words.
     """
@@ -242,7 +242,7 @@ class _Case:
         size = _SIZES[self.precision]
         layers = Range(_KEPT[given.method] * given.num_layers, _MOST_KEPT * given.num_layers)
         if self.checkpoints:
-            layers = Range(given.num_layers, 2 * given.num_layers + _MOST_KEPT)
+            layers = Range(given.num_layers + _KEPT[given.method], 2 * given.num_layers + _MOST_KEPT)
         found = layers.times(tokens * given.hidden_size).times(size.low, size.high)
         logits = (given.vocabulary or 0) * tokens
         found += Range(0, logits * (size.high + 4 * _LOGITS))

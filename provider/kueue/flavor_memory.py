@@ -23,7 +23,7 @@ _MIB_LABELS = ("nvidia.com/gpu.memory", "karpenter.k8s.aws/instance-gpu-memory")
 """Labels of nodes with the memory of a GPU in MiB: of NVIDIA's GPU feature discovery, and of Karpenter on AWS."""
 _NAME_LABELS = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator")
 """Labels of nodes with the name of a GPU, which often ends with its memory: NVIDIA-H100-80GB-HBM3, nvidia-h100-80gb."""
-_GIGABYTES = re.compile(r"(?<![0-9.])(\d{1,4})gb(?![a-z])", re.IGNORECASE)
+_GIGABYTES = re.compile(r"(?<![0-9])(\d{1,4})gb(?![a-z])", re.IGNORECASE)
 
 
 def read_memory(given: Any) -> int:
