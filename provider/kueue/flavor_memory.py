@@ -64,13 +64,11 @@ def _flavors(pods: PodSet, resource: str, cluster_queue: Document, queues: Queue
     """Yield the flavors of a ClusterQueue in which it may have quota for Pods, in Kueue's order."""
     node = queues.tree.queues.get(name_of(cluster_queue))
     for group in map(section, listed(section(cluster_queue, "spec").get("resourceGroups"))):
-        if resource not in listed(group.get("coveredResources")):
-            continue
         for name in flavor_names(group):
             flavor = queues.find("ResourceFlavor", name)
             if flavor is not None and (first_unknown(flavor) is not None or off_node(name, flavor, pods)):
                 continue
-            if node is None or node.potential((name, resource)) > 0:
+            if node is not None and node.potential((name, resource)) > 0:
                 yield name
 
 

@@ -100,9 +100,16 @@ def test_amounts_that_are_no_memory_of_a_gpu(given: Any) -> None:
         read_memory(given)
 
 
-def about(known: Queues, limits: dict[str, Any], parameters: float, nodes: int = 1, queue: str = "all") -> list[str]:
-    """The warnings and notes about memory of a full training in bf16 on GPUs that share nothing."""
-    training = Training(Range(parameters, parameters), "given", precision="bf16", sharding="ddp")
+def about(
+    known: Queues,
+    limits: dict[str, Any],
+    parameters: float,
+    nodes: int = 1,
+    queue: str = "all",
+    precision: Any = "bf16",
+) -> list[str]:
+    """The warnings and notes about memory of a full training on GPUs that share nothing."""
+    training = Training(Range(parameters, parameters), "given", precision=precision, sharding="ddp")
     given = job({"numNodes": nodes, "resourcesPerNode": {"limits": limits}})
     given["metadata"]["labels"] = {QUEUE: queue} if queue else {}
     warned = found(runtime({"torch": {}}), given, queues=known, training=training)
@@ -123,6 +130,13 @@ def test_a_flavor_that_is_too_small_beside_one_that_is_not() -> None:
         in warned
     )
     assert about(known, {GPU: 1}, 1e9) == []
+    assert about(queues(flavor("h100", "80Gi")), {GPU: 1}, 8e9) == []
+    (noted,) = about(queues(flavor("h100", "80Gi")), {GPU: 1}, 8e9, precision=None)
+    assert (
+        "PT313" in noted
+        and "59.6 to 134.1 GiB" in noted
+        and "and a GPU of flavor h100 has 80 GiB. Hint: this fits: 2" in noted
+    )
 
 
 def test_a_part_of_a_gpu_and_a_job_without_a_queue() -> None:

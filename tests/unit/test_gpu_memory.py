@@ -89,6 +89,7 @@ def test_zero_divides_what_its_paper_says(sharding: Any, low: float) -> None:
 def test_unknown_sharding_is_any_of_them_and_one_gpu_divides_nothing() -> None:
     assert size(replace(FULL, sharding=None, gpus=8)) == (1, 8)
     assert size(replace(FULL, sharding="zero3", gpus=1)) == size(FULL)
+    assert size(replace(FULL, precision="mixed", sharding=None), "weights") == (4, 6)
 
 
 def test_frozen_weights_have_no_gradients() -> None:

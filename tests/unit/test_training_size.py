@@ -13,7 +13,7 @@ import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.plan import training_size
 from pulumi_trainer.plan.model_files import ModelSize, read_model
-from pulumi_trainer.provider.jobs.gpu_memory import describe, estimate
+from pulumi_trainer.provider.jobs.gpu_memory import GIB, changes_that_fit, describe, estimate
 from test_fine_tuning import planned, problems  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,6 +101,7 @@ MIXED = f"full training in mixed precision {ADAMW}"
         (unsloth(lora=QLORA, packages_to_install=BITS), [f"QLoRA of rank 16 in unknown precision {ADAMW}"]),
         (tune(), ["900M to 1.3B parameters (the name llama3_2/1B_full)", HALF, ZERO3]),
         (tune({"dtype": "fp32", "optimizer._component_": "torch.optim.SGD"}), ["full training in fp32 with sgd", ZERO3]),
+        (tune({"optimizer_in_bwd": True}), ["full training in bf16 with an unknown optimizer"]),
         (tune(recipe="lora_finetune_distributed", base="llama3/8B_lora", lora=LORA), [f"LoRA of rank 32 in bf16 {ADAMW}"]),
         (own(parameters="350M", precision="mixed", sharding="fsdp"), ["350M parameters (parameters='350M')", MIXED, ZERO3]),
         (own(parameters="8B"), [f"full training in unknown precision {ADAMW}", "8 GPUs with unknown sharding"]),
@@ -127,7 +128,8 @@ def test_what_a_plan_says(given: Any, words: list[str], planned: Any) -> None:  
         trl({"deepspeed": "zero3.json"}, packages_to_install=["deepspeed"]), trl(resources_per_node={"cpu": 4}),
         trl({"deepspeed": {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}}, packages_to_install=["deepspeed"]),
         factory({"finetuning_type": "freeze"}), factory({"quantization_bit": 8}, packages_to_install=BITS),
-        tune({"fsdp_cpu_offload": True}), tune(base="llama3_1/70B_full"), own(),
+        trl({"load_in_8bit": True}, lora=LORA, packages_to_install=BITS), tune({"fsdp_cpu_offload": True}),
+        tune(base="llama3_1/70B_full"), own(),
     ],
 )  # fmt: skip
 def test_no_estimate_without_a_source_or_with_the_memory_of_the_host(given: Any, planned: Any) -> None:  # noqa: F811
@@ -197,8 +199,18 @@ def test_the_files_of_a_model(tiny: Path, planned: Any) -> None:  # noqa: F811
         "0.123M parameters (its files), full training in mixed"
     )
     assert not estimate(training).missing and estimate(training).parts["activations"].low > 0
+    short = training_size._of_tool(given, {}, SimpleNamespace(initializer=trainer.Initializer(model=source)))
+    assert short is not None and estimate(short).parts["activations"].low == 0, "samples may be shorter"
     dpo = training_size._of_tool(trl(method="dpo"), {}, SimpleNamespace(initializer=trainer.Initializer(model=source)))
     assert dpo is not None and estimate(dpo).missing.keys() == {"activations", "the reference model"}
+
+
+@pytest.mark.parametrize(("given", "fixed"), [(trl(), ()), (language(), ("qlora",)), (unsloth(), ("sharding",))])
+def test_what_a_tool_cannot_do_is_no_hint(given: Any, fixed: tuple[str, ...]) -> None:
+    found = training_size._of_tool(given, given.config, SimpleNamespace(initializer=None))
+    assert found is not None and found.fixed == {*fixed}
+    hints = " ".join(changes_that_fit(found, 20 * GIB))
+    assert ("FSDP" in hints, "QLoRA" in hints) == ("sharding" not in fixed, "qlora" not in fixed)
 
 
 @pytest.mark.parametrize(
