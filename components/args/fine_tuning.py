@@ -17,7 +17,7 @@ import pulumi
 from pulumi_trainer.args.arguments import as_mapping, drop_none, quoted, to_document, type_problems
 from pulumi_trainer.args.builtin import LoraConfig
 from pulumi_trainer.args.signatures import merge_problems
-from pulumi_trainer.args.trainers import NO_GPU, ONE_GPU, Trainer, asks_for_gpu
+from pulumi_trainer.args.trainers import NO_GPU, ONE_GPU, Trainer, asks_for_gpu, size_problems
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, short_repr
@@ -72,6 +72,8 @@ class ToolTrainer(Trainer):
             folder `merged` of the output then, beside the adapter. Default: False.
         packages_to_install: Requirements of pip, installed with the tool.
         pip_index_urls: Package indexes: the first is the index, the others are extra indexes.
+        parameters: Number of the model's parameters, such as "8B" or 8_030_261_248, for the plan's estimate of the memory of each
+            GPU; default: what the name of the model states, such as Qwen/Qwen3-8B.
         image: Image of the nodes; default: the runtime's.
         env: Environment variables, as a mapping or as a list of EnvVars.
         num_nodes: Number of nodes; default: the runtime's (`numNodes`).
@@ -85,9 +87,10 @@ class ToolTrainer(Trainer):
     merge_adapter: bool = False
     packages_to_install: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
     pip_index_urls: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
+    parameters: int | str | None = None
 
     without = frozenset({"command", "args"})
-    shipped = frozenset({"config", "lora", "merge_adapter", "packages_to_install", "pip_index_urls"})
+    shipped = frozenset({"config", "lora", "merge_adapter", "packages_to_install", "pip_index_urls", "parameters"})
     free = frozenset({"config"})
 
     tool: ClassVar[str]
@@ -111,7 +114,7 @@ class ToolTrainer(Trainer):
     """Field of LoraConfig -> field of the tool, where the value is the same."""
 
     def check(self) -> list[Problem]:
-        found = merge_problems(self.misnamed, [*super().check(), *type_problems(self)])
+        found = merge_problems(self.misnamed, [*super().check(), *type_problems(self), *size_problems(self.parameters)])
         if self.merge_adapter is True and isinstance(self.config, (Mapping, type(None))):
             found += problems_below("merge_adapter", self.adapter_problems(self.config or {}))
         return found
@@ -429,6 +432,8 @@ class TransformersTrainer(ToolTrainer):
             folder `merged` of the output then, beside the adapter. Default: False.
         packages_to_install: Requirements of pip, installed with Transformers.
         pip_index_urls: Package indexes: the first is the index, the others are extra indexes.
+        parameters: Number of the model's parameters, such as "8B" or 8_030_261_248, for the plan's estimate of the memory of each
+            GPU; default: what the name of the model states, such as Qwen/Qwen3-8B.
         image: Image of the nodes; default: the runtime's.
         env: Environment variables, as a mapping or as a list of EnvVars.
         num_nodes: Number of nodes; default: the runtime's (`numNodes`).
@@ -469,6 +474,8 @@ class LlamaFactoryTrainer(ToolTrainer):
             folder `merged` of the output then, beside the adapter. Default: False.
         packages_to_install: Requirements of pip, installed with LLaMA-Factory.
         pip_index_urls: Package indexes: the first is the index, the others are extra indexes.
+        parameters: Number of the model's parameters, such as "8B" or 8_030_261_248, for the plan's estimate of the memory of each
+            GPU; default: what the name of the model states, such as Qwen/Qwen3-8B.
         image: Image of the nodes; default: the runtime's.
         env: Environment variables, as a mapping or as a list of EnvVars.
         num_nodes: Number of nodes; default: the runtime's (`numNodes`).

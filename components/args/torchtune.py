@@ -46,6 +46,8 @@ class TorchTuneTrainer(ToolTrainer):
         merge_adapter: Not supported: `"save_adapter_weights_only": False` in `config` makes torchtune write the merged model.
         packages_to_install: Requirements of pip, installed with torchtune.
         pip_index_urls: Package indexes: the first is the index, the others are extra indexes.
+        parameters: Number of the model's parameters, such as "8B" or 8_030_261_248, for the plan's estimate of the memory of each
+            GPU; default: what the name of the model states, such as Qwen/Qwen3-8B.
         image: Image of the nodes; default: the runtime's.
         env: Environment variables, as a mapping or as a list of EnvVars.
         num_nodes: Number of nodes; default: the runtime's (`numNodes`).

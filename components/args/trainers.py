@@ -6,13 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import isawaitable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pulumi
-from pulumi_trainer.args.arguments import Args, as_mapping, as_sequence, plain_value, quoted, shown_value, to_document
+from pulumi_trainer.args.arguments import (
+    Args,
+    as_mapping,
+    as_sequence,
+    plain_value,
+    quoted,
+    shown_value,
+    to_document,
+    type_problems,
+)
 from pulumi_trainer.args.field_types import field_types
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.provider.engine.pulumi_compat import is_input_type
+from pulumi_trainer.provider.jobs.gpu_memory import read_parameters
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.quantity import quantity_problems
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
@@ -144,6 +154,25 @@ def resource_problems(resources: Any) -> list[Problem]:
     return []
 
 
+_MOST_PARAMETERS = 10**14
+
+
+def read_size(given: Any) -> int | None:
+    """Return the number of parameters of a model, given as a number or as a text such as "8B"; None if it is not valid."""
+    found = read_parameters(given) if isinstance(given, str) else given
+    if isinstance(found, int) and not isinstance(found, bool) and 0 < found <= _MOST_PARAMETERS:
+        return found
+    return None
+
+
+def size_problems(given: Any) -> list[Problem]:
+    """Return why a number or a text is not the number of parameters of a model."""
+    if not isinstance(given, (int, str)) or read_size(given) is not None:
+        return []
+    why = f"must be the number of the model's parameters, not {shown_value(given)}"
+    return [Problem("parameters", why, 'for example "8B", "350M" or 8_030_261_248')]
+
+
 class Trainer(Args):
     """The field `spec.trainer` of a TrainJob as it is (pkg/apis/trainer/v1alpha1/trainjob_types.go, v2.3.0).
 
@@ -222,6 +251,20 @@ class CustomTrainer(Trainer):
             installed together with `packages_to_install`. Default: none.
         packages_to_install: Requirements of pip, installed before the launcher starts.
         pip_index_urls: Package indexes: the first is the index, the others are extra indexes.
+        parameters: Number of the model's parameters, such as "8B" or 8_030_261_248. With it, the plan estimates the memory of
+            each GPU from the arguments below, which change nothing of the job. Default: no estimate.
+        method: What is trained: `full` (default), `lora`, or `qlora`, beside a model in 4 bits.
+        lora_rank: Rank of the matrices of LoRA; default: the adapter is not counted.
+        precision: `fp32`; `bf16`: weights, gradients and optimizer in 16 bit; `mixed`: weights in fp32, computation in 16 bit
+            (torch.autocast, DeepSpeed). Default: any of these.
+        optimizer: `adamw` (default), `adamw_8bit` or `sgd`.
+        sharding: What the GPUs share: `ddp` nothing, `zero1` the optimizer, `zero2` also gradients, `zero3` or `fsdp` also
+            weights. Default: any of these.
+        batch_size: Samples of a step on one GPU; default: activations are not counted.
+        sequence_length: Tokens of a sample; default: activations are not counted.
+        hidden_size: Width of the model's layers; default: activations are not counted.
+        num_layers: Number of the model's layers; default: activations are not counted.
+        gradient_checkpointing: Whether activations are computed again in the backward pass; default: either.
         image: Image of the nodes; default: the runtime's.
         command: Command of the nodes; default: the runtime's.
         args: Arguments of the command; default: the runtime's.
@@ -240,14 +283,30 @@ class CustomTrainer(Trainer):
     requirements: str | Path | None = None
     packages_to_install: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
     pip_index_urls: pulumi.Input[Sequence[pulumi.Input[str]]] | None = None
+    parameters: int | str | None = None
+    method: Literal["full", "lora", "qlora"] = "full"
+    lora_rank: int | None = None
+    precision: Literal["fp32", "bf16", "mixed"] | None = None
+    optimizer: Literal["adamw", "adamw_8bit", "sgd"] = "adamw"
+    sharding: Literal["ddp", "zero1", "zero2", "zero3", "fsdp"] | None = None
+    batch_size: int | None = None
+    sequence_length: int | None = None
+    hidden_size: int | None = None
+    num_layers: int | None = None
+    gradient_checkpointing: bool | None = None
 
+    sizes = (
+        "method", "lora_rank", "precision", "optimizer", "sharding", "batch_size", "sequence_length", "hidden_size",
+        "num_layers", "gradient_checkpointing",
+    )  # fmt: skip
     shipped = frozenset({
         "func", "func_args", "script", "module", "source", "requirements", "packages_to_install", "pip_index_urls",
+        "parameters", *sizes,
     })  # fmt: skip
     free = frozenset({"func_args"})
 
     def check(self) -> list[Problem]:
-        found = [*super().check(), *self._type_problems()]
+        found = [*super().check(), *self._type_problems(), *self._size_problems()]
         ways = [n for n in ("func", "script", "module", "command") if self.__dict__.get(n) is not None]
         if len(ways) != 1:
             got = "none"
@@ -278,6 +337,18 @@ class CustomTrainer(Trainer):
                 if isinstance(value, ModuleType):
                     hint = _INSTEAD_OF_MODULE.get(name, "").format(value=value)
                 found.append(Problem(name, f"must be {types[name].wanted}, not {shown_value(value)}", hint))
+        return found
+
+    def _size_problems(self) -> list[Problem]:
+        """Return what is wrong with the arguments from which the memory of a GPU is estimated."""
+        found = size_problems(self.parameters)
+        found += [problem for problem in type_problems(self) if problem.where in ("parameters", *self.sizes)]
+        for name in self.sizes:
+            value = getattr(self, name)
+            if self.parameters is None and value != getattr(CustomTrainer, name):
+                found.append(Problem(name, "requires parameters, the size of the model", 'for example parameters="8B"'))
+            elif isinstance(value, int) and not isinstance(value, bool) and value < 1:
+                found.append(Problem(name, f"must be at least 1, not {value}"))
         return found
 
     @property

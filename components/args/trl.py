@@ -35,6 +35,8 @@ class TRLTrainer(ToolTrainer):
             folder `merged` of the output then, beside the adapter. Default: False.
         packages_to_install: Requirements of pip, installed with TRL.
         pip_index_urls: Package indexes: the first is the index, the others are extra indexes.
+        parameters: Number of the model's parameters, such as "8B" or 8_030_261_248, for the plan's estimate of the memory of each
+            GPU; default: what the name of the model states, such as Qwen/Qwen3-8B.
         image: Image of the nodes; default: the runtime's.
         env: Environment variables, as a mapping or as a list of EnvVars.
         num_nodes: Number of nodes; default: the runtime's (`numNodes`).

@@ -23,6 +23,7 @@ from pulumi_trainer.plan.tool_needs import Needs
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.program import queue_lints, session
+from pulumi_trainer.provider.jobs.gpu_memory import Training
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import listed
 from pulumi_trainer.provider.kueue.queue_state import Queues
@@ -31,13 +32,13 @@ from pulumi_trainer.provider.trainer.admission.warnings import Warning, subdomai
 
 def find_warnings(
     args: TrainJobArgs, runtime: dict[str, Any], train_job: dict[str, Any], rendered: RenderedJob, job: PlacedJob,
-    queues: Queues,
+    queues: Queues, training: Training | None,
 ) -> StepResult:  # fmt: skip
     """Return the known problems that pass admission and fail later."""
     siblings = _share_subdomains(rendered.jobsets.values())
     refused, warned = classified_warnings(
         runtime, train_job, rendered.made, siblings, job.release, cluster=job.cluster, queues=queues, mode=job.mode,
-        opens_network=session.current().has_network_policies,
+        opens_network=session.current().has_network_policies, training=training,
     )  # fmt: skip
     problems = by_arguments(refused, args)
     if job.cluster:

@@ -11,6 +11,7 @@ from typing import Any
 from pulumi_trainer.args.arguments import child_path
 from pulumi_trainer.args.naming import is_variable, schema_at
 from pulumi_trainer.program.severities import by_severity
+from pulumi_trainer.provider.jobs.gpu_memory import Training
 from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.schema import Schema
@@ -49,6 +50,7 @@ def classified_warnings(
     queues: Queues | None = None,
     mode: Mode = "jobset",
     opens_network: bool = False,
+    training: Training | None = None,
 ) -> tuple[list[Problem], list[Problem]]:
     """Return the problems that pass admission and fail later, as errors and warnings.
 
@@ -56,8 +58,12 @@ def classified_warnings(
 
     Args:
         opens_network: Whether the program makes NetworkPolicies, which may admit what those of the cluster do not.
+        training: Size of the training, as far as it is known.
     """
-    found = warnings(runtime, train_job, objects, release, siblings=siblings, cluster=cluster, queues=queues, mode=mode)
+    found = warnings(
+        runtime, train_job, objects, release, siblings=siblings, cluster=cluster, queues=queues, mode=mode,
+        training=training,
+    )  # fmt: skip
     if opens_network:
         found = tuple(warning for warning in found if warning.code != CLOSED_NETWORK)
     return by_severity(found, train_job, lenient=not cluster)

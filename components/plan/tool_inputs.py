@@ -35,6 +35,11 @@ def input_problems(trainer: ToolTrainer, initializer: Any) -> list[Problem]:
     return [Problem(place, *fault) for place, fault in faults if fault is not None]
 
 
+def model_folder(trainer: ToolTrainer, config: Mapping[str, Any], initializer: Any) -> str:
+    """Return the folder of this machine with the model of a tool; empty if it is elsewhere or not known."""
+    return _path(sources.parts(initializer).get("model"), config.get(trainer.model), code.MODEL_PATH)
+
+
 def _path(source: Any, field: Any, mounted: str) -> str:
     """Return the path on this machine of what a tool gets as model or dataset; empty if it is elsewhere or not known."""
     uri = getattr(source, "storage_uri", None)

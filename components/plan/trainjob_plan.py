@@ -35,6 +35,7 @@ from pulumi_trainer.plan.policy import judge_by_policy
 from pulumi_trainer.plan.review import none_problems, train_job_verdict
 from pulumi_trainer.plan.run_inputs import describe_run
 from pulumi_trainer.plan.runtime_ref import API_VERSION
+from pulumi_trainer.plan.training_size import read_training
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs, name_of
 from pulumi_trainer.plan.volume_claims import MANY, Claim, FetchedData, OutputVolume, count_mounting_pods
 from pulumi_trainer.plan.written_job import (
@@ -156,7 +157,7 @@ async def plan(args: TrainJobArgs) -> Plan:
         args.place,
         submitted,
     )
-    warned = find_warnings(args, runtime, complete, rendered, job, queues)
+    warned = find_warnings(args, runtime, complete, rendered, job, queues, read_training(args, written))
     claimed = await _claim_volumes(args, job, rendered, folders)
     jobsets = [*rendered.jobsets.values()]
     result = result.add(rendered).add(warned).add(claimed).add(judge_tool(written, args, job, jobsets, queues))

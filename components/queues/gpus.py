@@ -18,6 +18,7 @@ from pulumi_trainer.provider.jobs.identity import short_digest
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import text, without
 from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain
+from pulumi_trainer.provider.kueue.flavor_memory import MEMORY
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS, quota_rows, quota_table
 from pulumi_trainer.provider.kueue.prices import BUDGET, PRICE, read_budget, read_price
 from pulumi_trainer.provider.trainer.labels import RENAMED_TO
@@ -67,6 +68,7 @@ class GpuQueuesArgs(ComponentArgs):
     resource: str | Mapping[str, str] = GPU
     others: Mapping[str, Any] | None = None
     prices: Mapping[str, float | str] | None = None
+    memory: Mapping[str, str] | None = None
     on_delete: Literal["refuse", "drain"] = "refuse"
     drain_seconds: float = 300
     drift: Drift | None = None
@@ -107,6 +109,8 @@ class GpuQueues(Composed):
             with `topology` also pods.
         prices: Kind of GPU -> price of an hour of one: a number, in US dollars, or a text such as "3.20 EUR"; default: none.
             Plans and `pulumi-trainer usage` compute costs from it.
+        memory: Kind of GPU -> memory of one, such as {"h100": "80Gi"}; default: what labels of its nodes state, such as
+            nvidia.com/gpu.memory. Plans warn of jobs that need more.
         on_delete: What happens to jobs of a queue that is deleted, as for `ClusterQueue`: `refuse` (default) or
             `drain`.
         drain_seconds: Seconds until jobs that still use quota stop the deletion with `drain`; default: 300.
@@ -125,7 +129,7 @@ class GpuQueues(Composed):
         self.where = f'GpuQueues("{args.resource_name}") ({session.call_site()})'
         super().__init__("trainer:index:GpuQueues", args.resource_name, None, args.opts)
         name = text(args.name) or args.resource_name
-        judged = ("teams", "gpus", "cohort", "borrowing", "priorities", "topology", "others", "prices")
+        judged = ("teams", "gpus", "cohort", "borrowing", "priorities", "topology", "others", "prices", "memory")
         given: dict[str, Any] = {field: getattr(args, field) for field in judged}
         given["teams"], self._places, wrong = read_teams(args.teams)
         if args.gpus is None:
@@ -151,6 +155,7 @@ class GpuQueues(Composed):
         teams, kinds, cohort, borrowing = valid["teams"], valid["gpus"], valid["cohort"], valid["borrowing"]
         priorities, topology, beside = valid["priorities"], valid["topology"], valid["others"]
         self._prices = {kind: read_price(price) for kind, price in (valid["prices"] or {}).items()}
+        self._memory = valid["memory"] or {}
         self._parts = (name, distributed, teams, [*distributed, *beside])
         self.cohort: Cohort | None = None
         self.topology: Topology | None = None
@@ -206,9 +211,11 @@ class GpuQueues(Composed):
         name = kind
         if self.topology is not None:
             name = _name_with_digest(kind, [dict(labels or {}), self.topology.name])
-        annotations = {PRICE: self._prices[kind].written} if kind in self._prices else None
+        annotations = {PRICE: self._prices[kind].written} if kind in self._prices else {}
+        if kind in self._memory:
+            annotations[MEMORY] = self._memory[kind]
         return ResourceFlavor(
-            kind, node_labels=labels, topology=self.topology, name=name, annotations=annotations, **common
+            kind, node_labels=labels, topology=self.topology, name=name, annotations=annotations or None, **common
         )
 
     def _make_cluster_queue(

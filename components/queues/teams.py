@@ -11,7 +11,8 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems
 from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain, name_problems, qualified_name
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity, quantity_problems
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
-from pulumi_trainer.provider.kueue.prices import PRICE, Amount, read_budget, read_price
+from pulumi_trainer.provider.kueue.flavor_memory import MEMORY, read_memory
+from pulumi_trainer.provider.kueue.prices import PRICE, read_budget, read_price
 from pulumi_trainer.queues.arguments import ResourceQuota
 from pulumi_trainer.queues.component import current
 from pulumi_trainer.queues.flavors import ResourceFlavor, Topology
@@ -116,7 +117,8 @@ def team_problems(given: Mapping[str, Any], distributed: Collection[str], own: s
         yield from _name("cohort", cohort)
     yield from _priorities(given["priorities"])
     yield from _other_quota_problems(given["others"], distributed)
-    yield from _price_problems(given["prices"], kinds)
+    yield from _of_kinds("prices", given["prices"], kinds, f'annotations={{"{PRICE}": "3.20 USD"}}', read_price)
+    yield from _of_kinds("memory", given["memory"], kinds, f'annotations={{"{MEMORY}": "80Gi"}}', read_memory)
     if not isinstance(teams, Mapping):
         return
     for team, each in teams.items():
@@ -160,21 +162,25 @@ def _other_quota_problems(given: Any, distributed: Collection[str]) -> Iterator[
             yield Problem(where, f"must be 0 or more, not {quota}")
 
 
-def _price_problems(given: Any, kinds: Mapping[Any, Any]) -> Iterator[Problem]:
+def _of_kinds(
+    argument: str, given: Any, kinds: Mapping[Any, Any], annotation: str, read: Callable[[Any], Any]
+) -> Iterator[Problem]:
+    """Yield the problems of what kinds of GPUs have: prices or memory, which become annotations of their flavors."""
     if given is not None and not isinstance(given, Mapping):
-        yield Problem("prices", f"must be a mapping from kinds of GPUs to prices, not {given!r}")
+        yield Problem(argument, f"must be a mapping from kinds of GPUs to {argument}, not {given!r}")
         return
-    for kind, price in (given or {}).items():
-        where = f"prices[{kind}]"
+    for kind, value in (given or {}).items():
+        where = f"{argument}[{kind}]"
         if kind not in kinds:
             yield Problem(where, "unknown kind of GPU", f"available: {', '.join(map(str, kinds))}")
         elif isinstance(kinds[kind], ResourceFlavor):
-            hint = f'give that ResourceFlavor annotations={{"{PRICE}": "3.20 USD"}}'
-            yield Problem(where, "the price of a ResourceFlavor is one of its annotations", hint)
-        yield from _amount_problems(where, price, read_price)
+            yield Problem(
+                where, "that of a ResourceFlavor is one of its annotations", f"give that ResourceFlavor {annotation}"
+            )
+        yield from _amount_problems(where, value, read)
 
 
-def _amount_problems(where: str, given: Any, read: Callable[[Any], Amount]) -> Iterator[Problem]:
+def _amount_problems(where: str, given: Any, read: Callable[[Any], Any]) -> Iterator[Problem]:
     try:
         read(given)
     except Invalid as error:
@@ -215,7 +221,7 @@ def without_invalid(given: Mapping[str, Any], found: Sequence[Problem]) -> dict[
     """Return the arguments without the invalid ones, so that the others can be checked."""
     instead = {
         "teams": {}, "gpus": {}, "cohort": False, "borrowing": True, "priorities": {}, "topology": None, "others": {},
-        "prices": {},
+        "prices": {}, "memory": {},
     }  # fmt: skip
     refused = [p.where for p in found]
     kept: dict[str, Any] = {}

@@ -236,7 +236,7 @@ class FlavorSearch:
         if first_unknown(flavor) is not None:
             return ""
         for pods in group.members:
-            why = self._off_topology(name, flavor, pods, resources) or _off_node(name, flavor, pods)
+            why = self._off_topology(name, flavor, pods, resources) or off_node(name, flavor, pods)
             if why:
                 return why
         return ""
@@ -282,7 +282,7 @@ def flavor_names(group: Document) -> list[str]:
     return [str(section(flavor).get("name")) for flavor in listed(group.get("flavors"))]
 
 
-def _off_node(name: str, flavor: Document, pods: PodSet) -> str:
+def off_node(name: str, flavor: Document, pods: PodSet) -> str:
     """Return which taint or label of a flavor's nodes keeps pods away; empty for none."""
     spec, pod = section(flavor, "spec"), pods.spec
     added = Tolerations(listed(spec.get("tolerations")))

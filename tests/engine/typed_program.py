@@ -140,7 +140,11 @@ shared = trainer.ClusterQueue(
 queue = trainer.LocalQueue("team", cluster_queue=shared, namespace="team")
 urgent = trainer.WorkloadPriorityClass("urgent", value=1000, description="Before all others")
 gpus = trainer.GpuQueues(
-    "gpus", teams={"nlp": 16, "vision": trainer.Team(gpus=8, borrowing=4)}, target=cluster, adopt=True
+    "gpus",
+    teams={"nlp": 16, "vision": trainer.Team(gpus=8, borrowing=4)},
+    target=cluster,
+    adopt=True,
+    memory={"gpus": "80Gi"},
 )
 trainer.NetworkPolicy("alone", job="train", egress=[trainer.Egress(cidr="10.0.0.0/8", ports=[443], protocol="TCP")])
 trainer.CoschedulingPodGroup("four", min_member=4, min_resources={"nvidia.com/gpu": 32})
@@ -197,7 +201,22 @@ trainer.TrainJob(
 trainer.TrainJob(
     "saves",
     runtime=plain,
-    trainer=trainer.CustomTrainer(func=train, func_args={"lr": 0.1}, num_nodes=2),
+    trainer=trainer.CustomTrainer(
+        func=train,
+        func_args={"lr": 0.1},
+        num_nodes=2,
+        parameters="8B",
+        method="lora",
+        lora_rank=16,
+        precision="bf16",
+        optimizer="adamw_8bit",
+        sharding="fsdp",
+        batch_size=4,
+        sequence_length=2048,
+        hidden_size=4096,
+        num_layers=32,
+        gradient_checkpointing=True,
+    ),
     checkpoint=trainer.CheckpointPolicy(
         every="10m", keep=2, grace=60, max_restarts=1, to=trainer.OutputVolume(size="1Gi")
     ),
@@ -238,7 +257,7 @@ for tool, made in {
         lora=trainer.LoraConfig(),
         generation=trainer.GenerationServer(resources_per_node={"cpu": 1}, config={"max_model_len": 4096}),
     ),
-    "transformers-distributed": trainer.TransformersTrainer(config={"seed": 1}, num_nodes=2),
+    "transformers-distributed": trainer.TransformersTrainer(config={"seed": 1}, num_nodes=2, parameters="350M"),
     "llamafactory": trainer.LlamaFactoryTrainer(stage="sft", config={"seed": 1}, resources_per_node={"gpu": 8}),
     "torchtune-distributed": trainer.TorchTuneTrainer(
         recipe="lora_finetune_distributed",

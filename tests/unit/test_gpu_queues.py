@@ -17,7 +17,7 @@ GPU = "nvidia.com/gpu"
 def problems(**given: Any) -> list[str]:
     arguments = {
         "teams": {"a": 8}, "gpus": {"pool": None}, "cohort": "pool", "borrowing": True, "priorities": ("low", "high"),
-        "topology": None, "others": {}, "prices": None, **given,
+        "topology": None, "others": {}, "prices": None, "memory": None, **given,
     }  # fmt: skip
     return [str(problem) for problem in team_problems(arguments, [GPU], "pool")]
 
@@ -75,6 +75,21 @@ def test_the_price_of_a_flavor_that_the_program_makes_itself_is_its_annotation()
     given = ResourceFlavor.__new__(ResourceFlavor)
     (problem,) = problems(gpus={"pool": given}, prices={"pool": 3})
     assert 'annotations={"pulumi-trainer.dev/price-per-hour": "3.20 USD"}' in problem
+
+
+@pytest.mark.parametrize(
+    ("memory", "problem"),
+    [
+        ({"a100": "80Gi"}, "memory[a100]: unknown kind of GPU. Hint: available: pool"),
+        ({"pool": 80}, 'memory[pool]: must be the memory of one GPU, not 80. Hint: for example "80Gi"'),
+        ({"pool": "80"}, "memory[pool]: must be the memory of one GPU, not '80'. Hint: for example \"80Gi\""),
+        ({"pool": "80 GB"}, "memory[pool]: must be the memory of one GPU, not '80 GB'. Hint: for example \"80Gi\""),
+        ("80Gi", "memory: must be a mapping from kinds of GPUs to memory, not '80Gi'"),
+    ],
+)
+def test_memory_that_no_gpu_has(memory: Any, problem: str) -> None:
+    assert problems(memory={"pool": "80Gi"}) == problems(memory={"pool": "81559Mi"}) == []
+    assert problems(memory=memory) == [problem]
 
 
 @pytest.mark.parametrize("budget", ["5000", 5000, "-1 USD", "many GPU-hours", "5000 gpu-hours", "1e9 USD"])

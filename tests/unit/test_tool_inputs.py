@@ -194,7 +194,7 @@ class TestColumns:
 
     @given(st.binary(max_size=60))
     def test_any_bytes(self, content: bytes) -> None:
-        row = check_data._object(content)
+        row = check_data.read_object(content)
         assert row is None or isinstance(row, dict)
 
     def test_names_of_a_hostile_dataset_are_one_line(self, tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from pulumi_trainer import runtimes
 from pulumi_trainer.program.queue_lints import ABOUT_QUEUES
+from pulumi_trainer.provider.jobs.gpu_memory import Range, Training, read_parameters
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.flavor_memory import MEMORY
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
 from pulumi_trainer.provider.kueue.prices import BUDGET, PRICE
 from pulumi_trainer.provider.kueue.queue_state import REFERENCED
@@ -304,6 +306,19 @@ def priced(flavor: str, price: str, budget: str) -> Any:
     for document, annotation, amount in zip(made, (PRICE, BUDGET), (price, budget), strict=True):
         document["metadata"]["annotations"] = {annotation: amount}
     return Queues(made, below=complete_queues(QUEUES))
+
+
+def with_memory(memory: str) -> Any:
+    """The queues, with the memory of a GPU of the flavor h100; empty for none."""
+    flavor = kueue("ResourceFlavor", "h100", nodeLabels={"gpu": "h100"})
+    flavor["metadata"]["annotations"] = {MEMORY: memory} if memory else {}
+    return Queues((flavor,), below=complete_queues(QUEUES))
+
+
+def sized(parameters: str) -> Training:
+    """A full training in mixed precision, of which each GPU has all."""
+    count = read_parameters(parameters) or 0
+    return Training(Range(count, count), "given", precision="mixed", sharding="ddp")
 
 
 def asking(nodes: int, gpu: str = "nvidia.com/gpu") -> Document:
@@ -743,6 +758,14 @@ CASES: list[Case] = [
     (
         "PT311", without_waiting(FETCHED), job({}, initializer={"dataset": {"storageUri": "hf://team/data"}}), {},
         lambda r, j, k: r["spec"]["template"]["spec"]["replicatedJobs"][1].update(dependsOn=AFTER_DATASET),
+    ),
+    (
+        "PT312", runtime(TORCH), queued(), {"training": sized("8B"), "queues": with_memory("80Gi")},
+        lambda r, j, k: k.update(queues=with_memory("160Gi")),
+    ),
+    (
+        "PT313", runtime(TORCH), queued(), {"training": sized("8B"), "queues": with_memory("")},
+        lambda r, j, k: k.update(queues=with_memory("160Gi")),
     ),
 ]  # fmt: skip
 

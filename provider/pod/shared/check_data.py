@@ -193,10 +193,10 @@ def _files(folder: str) -> list[str]:
 
 def _columns(path: str) -> set[str] | None:
     """Return the columns of the first lines of a file; None if these are not JSON objects."""
-    content = _beginning(path)
+    content = beginning(path)
     lines = content.split(b"\n")
     whole = lines[:-1] if len(content) == MOST_BYTES else lines
-    rows = [_object(line) for line in whole[:MOST_LINES] if line.strip()]
+    rows = [read_object(line) for line in whole[:MOST_LINES] if line.strip()]
     found = set[str]()
     for row in rows:
         if row is None:
@@ -212,24 +212,24 @@ def _template(folder: str) -> str | None:
         return None
     path = os.path.join(folder, "chat_template.jinja")
     if os.path.lexists(path):
-        content = _beginning(path)
+        content = beginning(path)
         return content.decode("utf-8", "replace") if 0 < len(content) < MOST_BYTES else None
     found = (_json(os.path.join(folder, "tokenizer_config.json")) or {}).get("chat_template")
     return found if isinstance(found, str) else None
 
 
 def _json(path: str) -> dict[str, Any] | None:
-    return _object(_beginning(path))
+    return read_object(beginning(path))
 
 
-def _object(content: bytes) -> dict[str, Any] | None:
+def read_object(content: bytes) -> dict[str, Any] | None:
     with suppress(ValueError, RecursionError):
         found = json.loads(content)
         return found if isinstance(found, dict) else None
     return None
 
 
-def _beginning(path: str) -> bytes:
+def beginning(path: str) -> bytes:
     """Return the beginning of a regular file; empty if it cannot be read."""
     with suppress(OSError, ValueError), open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import chain, product
 
+from pulumi_trainer.provider.jobs.gpu_memory import Training
 from pulumi_trainer.provider.kubernetes.values.accessors import Document
 from pulumi_trainer.provider.kueue.queue_state import Queues, complete_queues
 from pulumi_trainer.provider.trainer.admission.warnings.placing import gpu_taints
@@ -48,6 +49,7 @@ def warnings(
     cluster: bool = True,
     queues: Queues | None = None,
     mode: Mode = "jobset",
+    training: Training | None = None,
 ) -> tuple[Warning, ...]:
     """Return the warnings about an admitted TrainJob, in the order of their codes; unknown values count as valid.
 
@@ -55,9 +57,10 @@ def warnings(
         objects: The rendered objects (`Rendered.objects`, or a list); empty if rendering failed.
         siblings: Other JobSets; the one of this job may be among them.
         taints: Taints of nodes and flavors with GPUs (`gpu_taints`); None if unknown, then PT111 is left out.
+        training: Size of the training, for an estimate of the memory of its GPUs.
     """
     given = objects.values() if isinstance(objects, Mapping) else objects
-    view = View(runtime, train_job, tuple(given), release, tuple(siblings), taints, queues or Queues(), mode)
+    view = View(runtime, train_job, tuple(given), release, tuple(siblings), taints, queues or Queues(), mode, training)
     rules = [rule for rule in RULES if cluster or not rule.cluster]
     return tuple(chain.from_iterable(rule.warnings(view) for rule in rules))
 

@@ -11,6 +11,7 @@ from pulumi_trainer.provider.trainer.admission.warnings import (
     devices,
     endings,
     given_twice,
+    gpu_memory,
     interruptions,
     launchers,
     limits,
@@ -157,6 +158,14 @@ RULES = (
     Rule("PT309", "addresses that wait for a probe", networks.unpublished_addresses, cluster=True),
     Rule("PT310", "nodes that do not ask the cluster's DNS", networks.unknown_names, cluster=True),
     Rule("PT311", "training that begins before its data is there", storage.early_starts, cluster=True),
+    Rule("PT312", "GPUs with too little memory for the training", gpu_memory.too_little_memory, cluster=True),
+    Rule(
+        "PT313",
+        "a training that may need more memory than its GPUs have",
+        gpu_memory.uncertain_memory,
+        cluster=True,
+        is_note=True,
+    ),
 )
 """A code never changes its meaning, and is not reused."""
 

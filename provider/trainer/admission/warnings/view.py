@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+from pulumi_trainer.provider.jobs.gpu_memory import Training
 from pulumi_trainer.provider.jobs.nodes import given_nodes, nodes_with_launcher
 from pulumi_trainer.provider.kubernetes.device_claims import DeviceClaim, claims_of_container, count_gpus
 from pulumi_trainer.provider.kubernetes.errors import Problem
@@ -71,6 +72,7 @@ class View:
         train_job: The TrainJob, with an API server's defaults.
         taints: Taints of nodes and flavors with GPUs; None if unknown.
         queues: Known objects that decide whether the job starts.
+        training: Size of the training; None if it is not known.
         mode: Who makes the objects: Trainer's controller (`trainer`), or this package (`jobset`).
         asked: What several rules need and takes long, by name.
     """
@@ -83,6 +85,7 @@ class View:
     taints: Taints | None = None
     queues: Queues = field(default_factory=Queues)
     mode: Mode = "jobset"
+    training: Training | None = None
     asked: dict[str, list[Problem]] = field(default_factory=dict, compare=False)
 
     @property
