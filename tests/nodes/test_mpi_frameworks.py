@@ -113,6 +113,18 @@ def test_it_trains_in_pods_on_two_nodes(framework: Example) -> None:
     framework.destroy()
 
 
+@pytest.mark.parametrize("stage", ["1", "3"])
+def test_other_stages_of_zero_train_too(examples: Callable[[str], Example], compiled: str, stage: str) -> None:
+    project = prepared("deepspeed", examples, compiled)
+    program = project.folder / "__main__.py"
+    program.write_text(patched(program.read_text()))
+    project.config("stage", stage)
+    up = project.run("up", "--yes", "--skip-preview", timeout=SECONDS)
+    assert up.code == 0, f"{up}\n{logs(project, 'deepspeed')}"
+    test_frameworks.deepspeed(project, project.outputs()["metrics"], logs(project, "deepspeed"))
+    project.destroy()
+
+
 def test_a_killed_rank_of_deepspeed_costs_the_steps_since_the_last_checkpoint(
     examples: Callable[[str], Example], compiled: str, tmp_path: Path
 ) -> None:
