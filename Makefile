@@ -130,10 +130,12 @@ test-gangs: ## the Kubernetes target with the gang schedulers Volcano and KAI; t
 	@.venv/bin/python -m tools.cluster build --gangs
 	@$(PYTEST) $(RERUN) tests/gangs
 
-test-frameworks: ## train with every framework's real packages, MPI's mpirun too; the first run downloads a few gigabytes
+test-frameworks: ## train with every framework's real packages, MPI's mpirun too, some on real nodes (Linux, root); the first run downloads a few gigabytes
 	@$(SETUP) --dev
 	@$(RUN) exec python tools/debian.py
 	@$(PYTEST) $(RERUN) tests/frameworks tests/fine_tuning -m 'not whole'
+	@.venv/bin/python -m tools.cluster build --nodes
+	@$(PYTEST) $(RERUN) tests/nodes/test_mpi_frameworks.py
 
 test-fine-tuning: ## train with all methods of TRL, Transformers, LLaMA-Factory and torchtune: about 13 minutes on 2 cores; some on real nodes (Linux, root)
 	@$(SETUP) --dev

@@ -1,4 +1,4 @@
-"""Programs that no Python package brings, from Debian's and Ubuntu's packages: `mpirun`, and `bwrap` on Linux. Idempotent.
+"""Programs that no Python package brings, from Debian's and Ubuntu's packages: `mpirun`, `ssh`, and `bwrap` on Linux. Idempotent.
 
 Run by `make test-frameworks`. Installs as root or with `sudo -n`, so it never asks for a password; what else can be done is
 said. Standard library only.
@@ -14,7 +14,11 @@ from pathlib import Path
 
 from alone import alone
 
-WANTED = {"mpirun": "openmpi-bin", **({"bwrap": "bubblewrap"} if sys.platform == "linux" else {})}
+WANTED = {
+    "mpirun": "openmpi-bin",
+    "ssh": "openssh-client",
+    **({"bwrap": "bubblewrap"} if sys.platform == "linux" else {}),
+}
 """Program -> the package that has it."""
 
 

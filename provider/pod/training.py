@@ -13,7 +13,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -44,13 +44,15 @@ from pulumi_trainer.provider.pod.shared.training_ranks import (
 from pulumi_trainer.provider.pod.shared.training_state import (
     Pending,
     as_json,
-    check_reset,
+    Function,
     differing,
     finish_upload,
-    is_sharded,
+    has_parts,
+    is_state,
     load_state,
     reason,
     reset_names,
+    reset_optimizers,
     sharded_dict,
     write_whole,
 )
@@ -183,7 +185,9 @@ class Checkpoints:
         late = time.monotonic() - self._last >= self._every
         return bool(reduce_values([int(late and own_rank() == 0)], "MAX")[0])
 
-    def save(self, state: Mapping[str, Any], *, step: int, sharded: bool | None = None, async_: bool = False) -> bool:
+    def save(
+        self, state: Mapping[str, Any] | Function, *, step: int, sharded: bool | None = None, async_: bool = False
+    ) -> bool:
         """Save a checkpoint, which is complete or not there at all; then delete the oldest ones that are too many.
 
         A failure, such as a full disk, is printed and does not end the training: earlier checkpoints stay. A step that this
@@ -192,10 +196,11 @@ class Checkpoints:
         Args:
             state: What to save. A value with `state_dict()` (model, optimizer, scheduler) is saved by it, any other as it is.
                 Without torch these have to be JSON. They are the same on all ranks, except for sharded tensors: one rank writes
-                them.
+                them. Or a function that lets another library write into a folder, such as `lambda folder:
+                engine.save_checkpoint(folder)` of DeepSpeed: rank 0 calls it, and with torch.distributed each rank.
             step: Number of steps that are done.
-            sharded: Whether each rank writes its part, with torch.distributed.checkpoint. Default: if the state has a DTensor, as
-                with FSDP2.
+            sharded: Whether each rank writes its part. Default: if the state has a DTensor, as with FSDP2; for a function, with
+                torch.distributed.
             async_: Whether training goes on while the checkpoint is written, with `torch.distributed.checkpoint.async_save`. It
                 is complete after the next `should_stop`, `save` or `wait` that finds it written.
 
@@ -203,13 +208,13 @@ class Checkpoints:
             Whether the checkpoint is there, or is being written; the same on all ranks. False outside of a job.
 
         Raises:
-            ValueError: `step` is not a number of steps, or the state is not a mapping.
+            ValueError: `step` is not a number of steps, or the state is neither a mapping nor a function.
         """
         _shown.trains = True
         if isinstance(step, bool) or not isinstance(step, int) or step < 0:
             raise ValueError(f"step must be an int of at least 0, not {step!r}")
-        if not isinstance(state, Mapping):
-            raise ValueError(f"the state must be a dict, not {type(state).__name__}")
+        if not is_state(state):
+            raise ValueError(f"the state must be a dict or a function, not {type(state).__name__}")
         self.wait()
         self._last = time.monotonic()
         if not self.folder:
@@ -221,15 +226,15 @@ class Checkpoints:
         if is_there:
             self._saved = self._saved if self._saved and self._saved.path == path else Saved(path, step, time.time())
             return True
-        parts = async_ or (is_sharded(state) if sharded is None else sharded)
+        parts = async_ or (has_parts(state) if sharded is None else sharded)
         made = Pending(path, step, os.path.join(self.folder, f"{TEMPORARY}step-{step:08}-{token}"), parts, token)
         if self._writes(sharded=parts):
             made.attempt(os.makedirs, made.temporary)
         if made.has_failed():
             return self._finish(made)
-        if parts:
+        if parts and isinstance(state, Mapping):
             made.attempt(self._write_sharded, made, state, async_=async_)
-        elif own_rank() == 0:
+        elif parts or own_rank() == 0:
             made.attempt(write_whole, made.temporary, state)
         if async_ and not made.has_failed():
             self._pending = made
@@ -316,7 +321,7 @@ class Checkpoints:
                 print(f"pulumi-trainer: {path} has no digests: {error}", file=sys.stderr, flush=True)
 
     def load(
-        self, state: Mapping[str, Any] | None = None, *, arguments: Mapping[str, Any] | None = None
+        self, state: Mapping[str, Any] | Function | None = None, *, arguments: Mapping[str, Any] | None = None
     ) -> dict[str, Any] | None:
         """Load the newest complete checkpoint, the same one on all ranks. Only load files that jobs of your own have written:
         those of torch may contain code.
@@ -324,7 +329,7 @@ class Checkpoints:
         Args:
             state: What was given to `save`, newly made. A value with `load_state_dict()` takes its part in place. A sharded
                 checkpoint needs it; without it, the result has state dicts. What a fork resets (`Fork(reset=)`) stays as it is
-                here.
+                here. Or a function that lets another library read the folder, which all ranks call.
             arguments: Hyperparameters of this run, as JSON, such as {"lr": lr}. Each `save` that follows keeps them beside the
                 checkpoint, and the log names those that the checkpoint was saved with in another value: a state that it has,
                 such as the learning rate of an optimizer, is the old one until the program sets it.
@@ -358,17 +363,6 @@ class Checkpoints:
             found["differs"] = differing(path, step, self._arguments)
         self._saved = self._saved or Saved(path, step, newest.time if newest else time.time())
         return found
-
-
-def _reset_optimizers(optimizers: Iterable[Any]) -> None:
-    """Clear the states of optimizers that a library has loaded from the checkpoint that a fork starts from, if it resets them."""
-    names = reset_names(checkpoints().latest())
-    check_reset(names, {"optimizer"})
-    if names:
-        for optimizer in optimizers:
-            getattr(optimizer, "optimizer", optimizer).state.clear()
-        if own_rank() == 0:
-            print("pulumi-trainer: the optimizer starts anew (Fork)", flush=True)
 
 
 _known: dict[str, Checkpoints] = {}
@@ -561,7 +555,7 @@ def callback() -> Any:
 
         def on_train_begin(self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any) -> None:
             if state.global_step:
-                _reset_optimizers([optimizer])
+                reset_optimizers([optimizer], checkpoints().latest())
             _shown.resumed = state.global_step
             progress(step=state.global_step, total=max(state.max_steps, 0) or None)
             _shown.time = float("-inf")  # the first line with numbers follows however soon

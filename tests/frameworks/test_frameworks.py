@@ -12,7 +12,7 @@ from tests.engine.conftest import Project
 
 from .conftest import EXAMPLES
 
-NAMES = ("fsdp2", "jax", "mpi", "plain", "xgboost")
+NAMES = ("deepspeed", "fsdp2", "jax", "mlx", "mpi", "plain", "xgboost")
 SECONDS = 900
 """Time for the first `up`, which may have to download packages."""
 
@@ -46,8 +46,9 @@ def test_it_trains(trained: tuple[str, Project]) -> None:
     assert float(outputs["metrics"]["accuracy"]) >= ACCURACY[name], outputs
     masks = found(r"(?:rank|node) (\d)(?: of \d)?: samples ([0-9a-f]+)", logs)
     shards = {rank: members(mask) for rank, mask in masks.items()}
-    assert shards.keys() == {"0", "1"} and not shards["0"] & shards["1"], logs
-    assert len(shards["0"] | shards["1"]) >= SAMPLES[name]
+    together = set[int]().union(*shards.values())
+    assert shards.keys() == RANKS.get(name, {"0", "1"}) and len(together) == sum(map(len, shards.values())), logs
+    assert len(together) >= SAMPLES[name]
     TOGETHER[name](project, outputs["metrics"], logs)
 
     uids = {s.name: s.uid for s in project.target.jobs.list_all()}
@@ -58,9 +59,9 @@ def test_it_trains(trained: tuple[str, Project]) -> None:
     assert not project.target.jobs.list_all() and not project.processes()
 
 
-def the_same_model(logs: str, word: str = "parameters") -> None:
+def the_same_model(logs: str, word: str = "parameters", ranks: str = "01") -> None:
     models = found(rf"rank (\d): {word} (\S+)", logs)
-    assert models.keys() == {"0", "1"} and models["0"] == models["1"], models
+    assert models.keys() == {*ranks} and len({*models.values()}) == 1, models
 
 
 def sums_up(metrics: dict[str, Any], logs: str) -> None:
@@ -80,12 +81,24 @@ def xgboost(project: Project, metrics: dict[str, Any], logs: str) -> None:
     the_same_model(logs, "model")
 
 
-def mpi(project: Project, metrics: dict[str, Any], logs: str) -> None:
+def mpi(project: Project, metrics: dict[str, Any], logs: str, job: str = "mpi") -> None:
     sums_up(metrics, logs)
     the_same_model(logs)
     nodes = found(r"rank (\d) of world size 2: on (\S+),", logs)
-    name = project.job("mpi").name
-    assert sorted(nodes.values()) == [f"{name}-launcher-0-0", f"{name}-node-0-0"]
+    assert sorted(re.sub(rf"^{job}-[0-9a-f]+-", "", node) for node in nodes.values()) == ["launcher-0-0", "node-0-0"]
+
+
+def mlx(project: Project, metrics: dict[str, Any], logs: str) -> None:
+    mpi(project, metrics, logs, "mlx")
+    assert float(metrics["loss"]) < 0.05
+
+
+def deepspeed(project: Project, metrics: dict[str, Any], logs: str) -> None:
+    """Each rank optimizes a quarter of the model."""
+    held = found(r"rank (\d) of world size 4: optimizes (\d+) of 9610 parameters", logs)
+    assert held.keys() == RANKS["deepspeed"] and {int(part) for part in held.values()} <= {*range(2400, 2420)}, held
+    the_same_model(logs, ranks="0123")
+    assert float(metrics["loss"]) < 0.05
 
 
 def fsdp2(project: Project, metrics: dict[str, Any], logs: str) -> None:
@@ -104,9 +117,29 @@ def plain(project: Project, metrics: dict[str, Any], logs: str) -> None:
     assert str(metrics["voters"]) == "2"
 
 
-TOGETHER = {"fsdp2": fsdp2, "jax": jax, "mpi": mpi, "plain": plain, "xgboost": xgboost}
-ACCURACY = {"fsdp2": 0.98, "jax": 0.95, "mpi": 0.93, "plain": 0.95, "xgboost": 0.95}
-SAMPLES = {"fsdp2": 9000, **dict.fromkeys(("jax", "mpi", "plain", "xgboost"), 1436)}
+TOGETHER = {
+    "deepspeed": deepspeed,
+    "fsdp2": fsdp2,
+    "jax": jax,
+    "mlx": mlx,
+    "mpi": mpi,
+    "plain": plain,
+    "xgboost": xgboost,
+}
+ACCURACY = {"fsdp2": 0.98, "mpi": 0.93, **dict.fromkeys(("deepspeed", "jax", "mlx", "plain", "xgboost"), 0.95)}
+SAMPLES = {"fsdp2": 9000, **dict.fromkeys(("deepspeed", "jax", "mlx", "mpi", "plain", "xgboost"), 1436)}
+RANKS = {"deepspeed": {*"0123"}}
+"""An example with other ranks than 0 and 1."""
+
+
+@pytest.mark.parametrize("stage", ["1", "3"])
+def test_other_stages_of_zero_train_too(example: Callable[[str], Project], stage: str) -> None:
+    project = example("deepspeed")
+    project.config("stage", stage)
+    up = project.run("up", "--yes", "--skip-preview", timeout=SECONDS)
+    assert up.code == 0, f"{up}\n{project.logs('deepspeed')}"
+    deepspeed(project, project.outputs()["metrics"], project.logs("deepspeed"))
+    project.destroy()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -119,8 +152,10 @@ def test_it_previews_for_a_cluster_without_one(name: str, example: Callable[[str
 
 
 IN_A_CLUSTER = {
+    "deepspeed": ("/usr/sbin/sshd", "mpi-ssh-auth", "slots=2", "DS_ACCELERATOR"),
     "fsdp2": ("PET_NNODES", "torchrun"),
     "jax": ("JAX_COORDINATOR_ADDRESS",),
+    "mlx": ("/usr/sbin/sshd", "mpi-ssh-auth", "slots=1"),
     "mpi": ("/usr/sbin/sshd", "OMPI_MCA_orte_default_hostfile", "mpi-ssh-auth", "slots=1"),
     "plain": ("TRAINER_OUTPUT_DIR",),
     "xgboost": ("DMLC_TRACKER_URI",),

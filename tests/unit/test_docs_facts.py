@@ -28,6 +28,14 @@ def rows(page: str, heading: str) -> list[list[str]]:
     ]
 
 
+def test_frameworks_have_trained_in_the_versions_that_tests_pin() -> None:
+    pins = dict(re.findall(r"^([\w-]+)==([\w.]+)", (ROOT / "tests/constraints.txt").read_text(), re.M))
+    for framework, runtime, packages, *_ in rows("docs/support.md", "Frameworks"):
+        for package in packages.split(", "):
+            assert pins[package.split()[0]] == package.split()[1], framework
+        assert (ROOT / "runtimes" / runtime.split("`")[1]).is_dir(), framework
+
+
 def source(folder: str) -> str:
     return "\n".join(file.read_text() for file in sorted((ROOT / folder).rglob("*.py")))
 

@@ -329,6 +329,7 @@ class TestNewestCheckpoint:
     def test_files(self, tmp_path: Path) -> None:
         (tmp_path / "model-10.pt").write_text("a")
         (tmp_path / "model-20.pt").touch()
+        (tmp_path / "zero_to_fp32.py").write_text("of DeepSpeed")
         assert find_checkpoint.newest(str(tmp_path)) == str(tmp_path / "model-10.pt")
 
 

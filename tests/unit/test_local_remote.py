@@ -178,3 +178,28 @@ def test_a_suspended_job_starts_its_nodes_again(local: LocalTarget) -> None:
     document["spec"]["suspend"] = False
     local.jobs.update(submission(document, hosts))
     assert wait(local).phase == "Succeeded" and "here" in log(local, HOSTS[1])
+
+
+def test_mlx_gets_the_library_that_this_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks for a file of Open MPI's development package."""
+    monkeypatch.setattr("ctypes.util.find_library", {"mpi": "libmpi.so.40"}.get)
+    assert remote.mpi_variables("/f", "a", root=False)["MLX_MPI_LIBNAME"] == "libmpi.so.40"
+    monkeypatch.setattr("ctypes.util.find_library", dict[str, str]().get)
+    assert "MLX_MPI_LIBNAME" not in remote.mpi_variables("/f", "a", root=False)
+
+
+def test_ranks_of_two_jobs_meet_at_two_ports(local: LocalTarget) -> None:
+    """All nodes share the network of this machine, and torch.distributed listens on all of its addresses."""
+    ports = []
+    for name in ("one", "two"):
+        prints = "import os, time; print(os.environ['MASTER_PORT'], flush=True); time.sleep(600)"
+        document, hosts = mpi("true", launcher=prints)
+        launcher = document["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
+        launcher["volumes"][0]["configMap"]["name"] = hosts["metadata"]["name"] = f"{name}-mpi-hostfile"
+        document["metadata"]["name"] = name
+        local.jobs.create(submission(document, hosts))
+        eventually(lambda name=name: log(local, f"{name}-launcher-0-0", name))
+        ports.append(log(local, f"{name}-launcher-0-0", name))
+    for name in ("one", "two"):
+        local.jobs.delete(NAMESPACE, name, grace=0)
+    assert len({*ports}) == 2, ports

@@ -448,8 +448,38 @@ class TestCheckpoints:
             training.checkpoints().save({}, step=step)
 
     def test_a_state_without_names(self) -> None:
-        with pytest.raises(ValueError, match="must be a dict, not list"):
-            training.checkpoints().save([1], step=1)  # type: ignore[arg-type]
+        class Model:
+            state_dict = __call__ = dict
+
+        for wrong in ([1], Model()):
+            with pytest.raises(ValueError, match=f"must be a dict or a function, not {type(wrong).__name__}"):
+                training.checkpoints().save(wrong, step=1)  # type: ignore[arg-type]
+
+    def test_a_function_writes_and_reads_the_files(self, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def write(folder: str) -> None:
+            assert Path(folder).name.startswith(".")
+            Path(folder, "weights").write_text("of another library")
+
+        assert training.checkpoints().save(write, step=5)
+        assert not find_checkpoint.fault(str(job / "step-00000005")), "it is complete"
+        training._known.clear()
+        monkeypatch.setenv("TRAINER_RESUME_FROM", str(job / "step-00000005"))
+        read: list[str] = []
+        load = training.checkpoints().load
+        assert load(lambda folder: read.append(Path(folder, "weights").read_text())) == {"step": 5}
+        assert read == ["of another library"]
+        monkeypatch.setenv("TRAINER_RESET", "step")
+        assert load(read.append) == {"step": 0}
+        monkeypatch.setenv("TRAINER_RESET", "lr")
+        with pytest.raises(ValueError, match="this program can reset: step"):
+            load(read.append)
+
+    def test_one_rank_calls_a_function_where_torch_connects_none(
+        self, job: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+        assert training.checkpoints().save(pytest.fail, step=5)
+        assert not job.exists()
 
     def test_a_checkpoint_of_another_library(self, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (job / "checkpoint-5").mkdir(parents=True)

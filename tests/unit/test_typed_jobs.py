@@ -189,9 +189,47 @@ def test_with_mpi_every_rank_has_packages_arguments_and_the_trainers_variables(t
     (tmp_path / "python3").symlink_to(sys.executable)
     layer.write_text("import sys; print('{\"INSTALLED\": \"' + sys.argv[1] + '\"}')")
     env = {"PATH": str(tmp_path), "PULUMI_TRAINER_LAYER": str(layer), "A": "a b", "B": "not told"}
-    data = user_code.files(SCRIPT, None, ["numpy"], None, "mpi", env=["A"])
+    data = with_hosts(tmp_path, user_code.files(SCRIPT, None, ["numpy"], None, "mpi", env=["A"]))
     done = start(tmp_path, data, env, "--lr", "$X")
     assert done.stdout == "0 a b None numpy ['--lr', '$X']\n1 a b None numpy ['--lr', '$X']\n", done.stderr
+
+
+def with_hosts(folder: Path, data: dict[str, Any]) -> dict[str, Any]:
+    """Files whose launcher reads a hostfile of two nodes in a folder."""
+    (folder / "hosts").write_text(f"job-node-0-0.job slots=2\n{os.uname().nodename.split('.')[0]}.job slots=2\n")
+    return {**data, code.LAUNCH_FILE: data[code.LAUNCH_FILE].replace("/etc/mpi/hostfile", str(folder / "hosts"))}
+
+
+MPIRUN_4 = """#!{python}
+import os, subprocess, sys
+with open(sys.argv[sys.argv.index("--hostfile") + 1]) as hosts:
+    print(*(line.split(".")[0] for line in hosts), flush=True)
+for rank in "01":
+    counts = dict(RANK=rank, SIZE="2", LOCAL_RANK=rank, LOCAL_SIZE="2")
+    env = {{**os.environ, **{{"OMPI_COMM_WORLD_" + name: value for name, value in counts.items()}}}}
+    subprocess.run(sys.argv[sys.argv.index("python3"):], env=env, check=True)
+"""
+
+RANKS = """
+import os
+names = "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
+print(*(os.environ[name] for name in names))
+"""
+
+
+@pytest.mark.parametrize(("given", "port"), [({}, "29500"), ({"MASTER_PORT": "1"}, "1")])
+def test_with_mpi_torch_distributed_finds_its_ranks(tmp_path: Path, given: dict[str, str], port: str) -> None:
+    """Without mpi4py; the launcher is listed first and has rank 0. given: variables of the job, or of the Local target."""
+    mpirun, own = tmp_path / "mpirun", os.uname().nodename.split(".")[0]
+    mpirun.write_text(MPIRUN_4.format(python=sys.executable))
+    mpirun.chmod(0o755)
+    (tmp_path / "python3").symlink_to(sys.executable)
+    data = with_hosts(tmp_path, user_code.files(RANKS, None, None, None, "deepspeed", env=[*given]))
+    without = start(tmp_path, data, {"PATH": "", **given})
+    assert without.stderr == "pulumi-trainer: mpirun is not on PATH; use an image with Open MPI\n"
+    done = start(tmp_path, data, {"PATH": str(tmp_path), **given})
+    ranks = [f"{rank} {rank} 2 2 {own}.job {port}" for rank in "01"]
+    assert done.stdout.splitlines() == [f"{own} job-node-0-0", *ranks], done.stderr
 
 
 PIP = """

@@ -32,9 +32,17 @@ NAMES: Mapping[str, Sequence[str]] = {
     "docker.io/pytorch/pytorch": (),
     "ghcr.io/kubeflow/trainer/dataset-initializer": ("dataset",),
     "ghcr.io/kubeflow/trainer/model-initializer": ("model",),
+    "ghcr.io/kubeflow/trainer/deepspeed-runtime": (),
+    "ghcr.io/kubeflow/trainer/mlx-runtime": (),
 }
 """Image, in any version -> what it fetches by itself; empty: it needs a command."""
+SSH = ("openssh-server", "libwrap0")
+"""Debian packages with what MPI's images have and no machine should have to run, `sshd`; mpirun is that of this machine."""
+USER = "mpiuser"
+"""The user of these images, with number 1000 and the settings of ssh that Trainer's have."""
 LINKS = ("bin", "sbin", "lib", "lib64")
+ALTERNATIVES = "etc/alternatives"
+"""Where Debian's names of some programs lead, such as /usr/bin/mpirun."""
 MANIFEST, CONFIG = "application/vnd.oci.image.manifest.v1+json", "application/vnd.oci.image.config.v1+json"
 
 
@@ -51,22 +59,27 @@ def layer() -> dict[str, str]:
     return dict(json.loads(done.stdout))
 
 
-def mounts(variables: Mapping[str, str]) -> list[dict[str, Any]]:
-    """What every container sees of this machine, in the words of the OCI runtime specification. variables: of `layer`."""
+def mounts(variables: Mapping[str, str], ssh: Path) -> list[dict[str, Any]]:
+    """What every container sees of this machine, in the words of the OCI runtime specification.
+
+    variables: of `layer`. ssh: the unpacked packages `SSH`, whose programs are seen in /usr/sbin, where runtimes start them.
+    """
     home = Path(variables["PATH"].partition(os.pathsep)[0]).parent
-    found = dict.fromkeys(["/usr", sys.base_prefix, str(CLONE), str(home)])
+    found = dict.fromkeys(["/usr", sys.base_prefix, str(CLONE), str(home), str(ssh)])
     found |= dict.fromkeys(
-        f"/{name}" for name in LINKS if Path("/", name).is_dir() and not Path("/", name).is_symlink()
+        f"/{name}" for name in (*LINKS, ALTERNATIVES) if Path("/", name).is_dir() and not Path("/", name).is_symlink()
     )
     kept = [path for path in found if not any(other != path and path.startswith(f"{other}/") for other in found)]
-    return [
+    made: list[dict[str, Any]] = [
         {"destination": p, "type": "bind", "source": p, "options": ["rbind", "ro", "nosuid", "nodev"]} for p in kept
     ]
+    programs = f"lowerdir={ssh}/usr/sbin:/usr/sbin"
+    return [*made, {"destination": "/usr/sbin", "type": "overlay", "source": "overlay", "options": ["ro", programs]}]
 
 
-def write(folder: Path, variables: Mapping[str, str], pause: Path) -> None:
+def write(folder: Path, variables: Mapping[str, str], pause: Path, ssh: Path) -> None:
     """The content of the registry: index.json (image -> digest of its manifest) and blobs. variables: of `layer`.
-    pause: the program of that name."""
+    pause: the program of that name. ssh: as for `mounts`."""
     folder.mkdir(parents=True)
     machine = _put(folder, _archive(_skeleton()))
     path = os.pathsep.join(
@@ -78,6 +91,10 @@ def write(folder: Path, variables: Mapping[str, str], pause: Path) -> None:
             "Env": [*(f"{key}={value}" for key, value in {**variables, "PATH": path}.items())],
             "WorkingDir": "/",
         }
+        if name.endswith(("deepspeed-runtime", "mlx-runtime")):
+            libraries = ":".join(str(path) for part in ("lib", "usr/lib") for path in ssh.glob(f"{part}/*-linux-*"))
+            config["Env"] += [f"HOME=/home/{USER}", f"LD_LIBRARY_PATH={libraries}"]
+            config["WorkingDir"] = f"/home/{USER}"
         for kind in kinds:
             config["Entrypoint"] = [sys.executable, "-m", "pulumi_trainer.provider.pod.initializers", kind]
             config["Env"].append(f"OUTPUT_DIR=/workspace/{kind}")
@@ -107,9 +124,13 @@ def _skeleton() -> list[tuple[tarfile.TarInfo, bytes]]:
         "var",
         "var/tmp",
         "workspace",
+        "etc/ssh",
+        f"home/{USER}",
     ):
         folder = tarfile.TarInfo(name)
         folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name.endswith("tmp") else 0o755
+        if name.endswith(USER):
+            folder.uid = folder.gid = 1000
         entries.append((folder, b""))
     for name in LINKS:
         if Path("/", name).is_symlink():
@@ -117,8 +138,12 @@ def _skeleton() -> list[tuple[tarfile.TarInfo, bytes]]:
             link.type, link.linkname = tarfile.SYMTYPE, str(Path("/", name).readlink())
             entries.append((link, b""))
     files = {
-        "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
-        "etc/group": "root:x:0:\nnogroup:x:65534:\n",
+        "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+        f"{USER}:x:1000:1000::/home/{USER}:/bin/sh\n",
+        "etc/group": f"root:x:0:\nnogroup:x:65534:\n{USER}:x:1000:\n",
+        "etc/ssh/ssh_config": "Host *\n Port 2222\n StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n",
+        f"home/{USER}/.sshd_config": f"PidFile /home/{USER}/sshd.pid\nHostKey /home/{USER}/.ssh/id_rsa\n"
+        "StrictModes no\nPort 2222\n",
         "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
     }
     for name, text in files.items():

@@ -49,7 +49,8 @@ def prepare(say: Callable[[str], None]) -> None:
             f"real nodes need {', '.join(missing)}: apt-get install util-linux iproute2 mount hostname"
         )
     build.built(build.NODES, say)
-    debian.unpacked(PACKAGES, say)
+    for packages in (PACKAGES, images.SSH):
+        debian.unpacked(packages, say)
     if not images.installed():
         say(f"installing {', '.join(images.LAYER)} for the pods' image: a few minutes, once")
     images.layer()
@@ -69,8 +70,9 @@ def add(cluster: Cluster, count: int) -> None:
         raise build.Unavailable(f"a cluster has at most {network.MOST} real nodes")
     place, variables = cluster.place, images.layer()
     folders = build.built(build.NODES, print)
-    images.write(place.run("registry"), variables, folders["pause"] / "bin" / "pause")
-    runtime.write_shared(place, _network(cluster), debian.unpacked(PACKAGES, print), images.mounts(variables))
+    ssh = debian.unpacked(images.SSH, print)
+    images.write(place.run("registry"), variables, folders["pause"] / "bin" / "pause", ssh)
+    runtime.write_shared(place, _network(cluster), debian.unpacked(PACKAGES, print), images.mounts(variables, ssh))
     _hub(cluster, folders["coredns"] / "bin" / "coredns")
     with suppress(Refused):
         cluster.api.call("POST", "/apis/storage.k8s.io/v1/storageclasses", provisioner.CLASS)

@@ -29,8 +29,25 @@ if ("file" in launch or ("source" in launch and "entry" not in launch)) and (slo
     except (OSError, ValueError):
         pass
 layer, python_path = os.environ.get("PULUMI_TRAINER_LAYER"), os.environ.get("PYTHONPATH", "")
+if slot:  # the names of torch.distributed, so that it and DeepSpeed need no mpi4py
+    for name in ("RANK", "LOCAL_RANK"):
+        os.environ.setdefault(name, os.environ.get("OMPI_COMM_WORLD_" + name, "0"))
+    for name in ("SIZE", "LOCAL_SIZE"):
+        value = os.environ.get("OMPI_COMM_WORLD_" + name, "1")
+        os.environ.setdefault(name.replace("SIZE", "WORLD_SIZE"), value)
 if "across" in launch and not slot:
     argv = [*launch["across"], __file__]
+    if "--hostfile" in argv:
+        # Open MPI 4 places rank 0 on the launcher if the file lists it, 5 on the first host of the file
+        place = argv.index("--hostfile") + 1
+        with open(argv[place]) as file:
+            hosts = sorted(file, key=lambda line: line.split(".")[0] != os.uname().nodename.split(".")[0])
+        with tempfile.NamedTemporaryFile("w", prefix="hostfile-", delete=False) as file:
+            file.writelines(hosts)
+        argv[place], where = file.name, {"MASTER_ADDR": hosts[0].split()[0], "MASTER_PORT": "29500"}
+        for name in where.keys() - {*argv}:
+            os.environ.setdefault(name, where[name])
+            argv[-2:-2] = ["-x", name]
 else:
     if "source" in launch:
         __import__("unpack_source")
@@ -77,6 +94,7 @@ try:
         __import__("run_with_checkpoints").run(argv, launch)
     __import__("run_program").run(argv)
 except FileNotFoundError:
-    sys.exit(f"pulumi-trainer: {argv[0]} is not on PATH; name its package in packages_to_install")
+    needed = "use an image with Open MPI" if argv[0] == "mpirun" else "name its package in packages_to_install"
+    sys.exit(f"pulumi-trainer: {argv[0]} is not on PATH; {needed}")
 except OSError as error:
     sys.exit(f"pulumi-trainer: {argv[0]} cannot be started: {error.strerror}")

@@ -5,6 +5,7 @@ import finish_tool, run_tool
 import torch
 import torchtune
 from omegaconf import OmegaConf
+from pulumi_trainer.provider.pod.shared import training_state
 from torchtune import config, training
 
 WEIGHTS = (".safetensors", ".bin", ".pth", ".pt")
@@ -164,7 +165,7 @@ def started(train):
             own = recipe._optimizer
             optimizers = [own] if own is not None else recipe._optim_ckpt_wrapper.optim_map.values()
             run_tool.set_learning_rate(made.optimizer.lr, optimizers, getattr(recipe, "_lr_scheduler", None))
-            run_tool.training._reset_optimizers(optimizers)
+            training_state.reset_optimizers(optimizers, run_tool.training.checkpoints().latest())
         train(recipe)
         report(recipe.global_step)
         fault = run_tool.no_step_fault(first, recipe.global_step, last, None)

@@ -9,7 +9,8 @@ BLOCK = 1 << 22
 
 def number_of(name):
     number = re.search(r"(\d+)(?:\.[A-Za-z]\w*)?$", name)
-    return int(number[1]) if number and name[0] != "." and "tmp" not in name else -1
+    no_checkpoint = name[:1] == "." or "tmp" in name or name.endswith(".py")  # DeepSpeed leaves zero_to_fp32.py
+    return int(number[1]) if number and not no_checkpoint else -1
 
 
 def newest_first(names):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.pod.shared import find_checkpoint
+from pulumi_trainer.provider.pod.shared import find_checkpoint, training_ranks
 from pulumi_trainer.provider.pod.shared.training_files import leave_digests, touch
 from pulumi_trainer.provider.pod.shared.training_ranks import own_rank, reduce_values
 
@@ -74,7 +74,19 @@ def finish_upload(upload: Any, folder: str) -> None:
     leave_digests(folder)
 
 
-def write_whole(folder: str, state: Mapping[str, Any]) -> None:
+Function = Callable[[str], Any]
+"""Writes or reads the files of a checkpoint in a folder, as another library has them."""
+
+
+def is_state(state: Any) -> bool:
+    """Return whether `save` takes it. An object with a state of its own, such as a model, is no function that writes files."""
+    return isinstance(state, Mapping) or (callable(state) and not hasattr(state, "state_dict"))
+
+
+def write_whole(folder: str, state: Mapping[str, Any] | Function) -> None:
+    if not isinstance(state, Mapping):
+        state(folder)
+        return
     values = {name: value.state_dict() if hasattr(value, "state_dict") else value for name, value in state.items()}
     if "torch" in sys.modules:
         import torch
@@ -86,12 +98,16 @@ def write_whole(folder: str, state: Mapping[str, Any]) -> None:
             json.dump(values, text)
 
 
-def load_state(path: str, state: Mapping[str, Any] | None, reset: set[str]) -> dict[str, Any]:
+def load_state(path: str, state: Mapping[str, Any] | Function | None, reset: set[str]) -> dict[str, Any]:
     """Return what a checkpoint has, apart from what a fork resets, which stays as the program has made it.
 
     Raises:
         ValueError: As for `Checkpoints.load`; or neither the state nor its optimizers have what is reset.
     """
+    if state is not None and not isinstance(state, Mapping):
+        check_reset(reset, {"step"})
+        state(path)
+        return {}
     own = {name: value for name, value in (state or {}).items() if name in reset}
     taken = {name: value for name, value in (state or {}).items() if name not in reset}
     options, rates = _options(taken, reset), _rates(taken) if "lr" in reset else []
@@ -129,6 +145,13 @@ def _read(path: str, state: Mapping[str, Any] | None) -> dict[str, Any]:
     for name, value in objects.items():
         value.load_state_dict(found[name])
     return {**found, **objects}
+
+
+def has_parts(state: Mapping[str, Any] | Function) -> bool:
+    """Return whether several ranks write a state: its tensors are sharded, or it is a function and torch connects the ranks."""
+    if not isinstance(state, Mapping):
+        return training_ranks.group() is not None
+    return is_sharded(state)
 
 
 def is_sharded(state: Any) -> bool:
@@ -214,6 +237,17 @@ def check_reset(names: set[str], known: set[str], saved: Iterable[str] = ()) -> 
         raise ValueError(f"Fork(reset={unknown}): load() knows no other value. Hint: give it one, load({{{given}}})")
     can = ", ".join(sorted(known))
     raise ValueError(f"unknown name in Fork(reset={unknown}). Hint: this program can reset: {can}")
+
+
+def reset_optimizers(optimizers: Iterable[Any], path: str | None) -> None:
+    """Clear the states of optimizers that a library has loaded from the checkpoint that a fork starts from, if it resets them."""
+    names = reset_names(path)
+    check_reset(names, {"optimizer"})
+    if names:
+        for optimizer in optimizers:
+            getattr(optimizer, "optimizer", optimizer).state.clear()
+        if own_rank() == 0:
+            print("pulumi-trainer: the optimizer starts anew (Fork)", flush=True)
 
 
 def _options(state: Mapping[str, Any], names: set[str]) -> list[tuple[Any, int, dict[str, Any]]]:

@@ -33,6 +33,7 @@ from pulumi_trainer.provider.targets.local.paths import inside
 from pulumi_trainer.provider.targets.local.process import MARK
 from pulumi_trainer.provider.targets.local.rewrite import Rewriter, domains
 from pulumi_trainer.provider.trainer.labels import trainer_step
+from pulumi_trainer.provider.trainer.pipeline.info import TRAINER_PORT
 
 JOBSET = "jobset.sigs.k8s.io"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -278,6 +279,16 @@ def uses_mpi(objects: Objects) -> bool:
     return any(key.startswith("ConfigMap/") and key.endswith(remote.HOSTFILE_MAP) for key in objects)
 
 
+def declared_ports(jobset: Mapping[str, Any], objects: Objects) -> list[int]:
+    """Return the ports that containers declare; with MPI also the one at which the bootstrap lets ranks meet."""
+    found: list[int] = []
+    for step in jobs_of(jobset):
+        found += [port["containerPort"] for port in step.pod.ports]
+    if uses_mpi(objects):
+        found.append(TRAINER_PORT)
+    return found
+
+
 def packages(launch: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the packages that are installed before user code starts. launch: from `launch_file`."""
     words = launch.get("install") or []
@@ -344,8 +355,8 @@ def _sources(volume: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _with_remote_for_ssh(plan: ContainerPlan, facts: PodFacts, site: Site) -> ContainerPlan:
     """Return the plan of a container with `remote` in place of ssh and sshd."""
-    folder = str(volumes.mpi_folder(site.uid))
-    env = {**remote.mpi_variables(folder, facts.address, os.getuid() == 0), **plan.env}
+    folder, port = str(volumes.mpi_folder(site.uid)), site.ports.get(TRAINER_PORT, TRAINER_PORT)
+    env = {**remote.mpi_variables(folder, facts.address, os.getuid() == 0), "MASTER_PORT": str(port), **plan.env}
     argv = plan.argv
     if argv and PurePosixPath(argv[0]).name == "sshd":
         argv = [sys.executable, remote.__file__, "serve"]

@@ -47,15 +47,19 @@ def mpi_variables(folder: str, address: str, root: bool) -> dict[str, str]:
     Names are those of Open MPI 4 (OMPI_*), which 5 supports too, and of its launcher PRRTE (PRTE_*). The daemons stay in their
     containers. All nodes are this machine: they communicate over its loopback interface, do not bind processes to the first
     processors, and yield when idle. The map of processors is not shared between daemons (`vmhole`), because its address collides
-    with the stack on recent kernels.
+    with the stack on recent kernels. MLX looks for `libmpi.so`, a file of Open MPI's development package, unless it has a name.
 
     Args:
         folder: Folder of the sockets and of the daemons' files, which is removed with the job.
     """
+    import ctypes.util  # the agent needs none
+
     allow = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
              "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM")  # fmt: skip
     loopback = "lo" if sys.platform == "linux" else "lo0"
+    library = ctypes.util.find_library("mpi")
     return {
+        **({"MLX_MPI_LIBNAME": library} if library else {}),
         FOLDER_ENV: folder,
         ADDRESS_ENV: address,
         AGENT_ENV: os.path.abspath(__file__),  # noqa: PTH100

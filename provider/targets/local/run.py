@@ -29,7 +29,6 @@ from pulumi_trainer.provider.kubernetes.client.masking import forms_of_values, m
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kubernetes.values.wording import join_names, plural
-from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.local import failure, volumes
 from pulumi_trainer.provider.targets.local.jobset_controller import Job, JobSet, Verdict, all_ready, peak_of
@@ -43,6 +42,7 @@ from pulumi_trainer.provider.targets.local.plan import (
     PodId,
     PodPlan,
     Site,
+    declared_ports,
     fetched_revisions,
     gpus_of,
     plan_pod,
@@ -234,9 +234,7 @@ class Run:
         names: list[str] = []
         for job in self.jobset.jobs:
             names += [pod_name(document, PodId(job.step, job.index, i)) for i in range(job.completions)]
-        declared: list[int] = []
-        for step in jobs_of(document):
-            declared += [port["containerPort"] for port in step.pod.ports]
+        declared = declared_ports(document, self.record.objects)
         addresses, ports = self._leases.addresses(names, self.record.uid), self._leases.ports(declared)
         self._site = self.record.site(self._folder, os.environ, addresses, ports)
         return True
