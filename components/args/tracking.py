@@ -44,11 +44,6 @@ class Tracker(Args):
                 found.append(Problem(name, f"must be a secret Output, not {type(value).__name__}"))
         return found
 
-    @property
-    def writes_files(self) -> bool:
-        """Return whether it writes into the output volume and needs no server."""
-        return False
-
     def document(self) -> dict[str, Any]:
         """Return the kind of the tracker, and the environment variables that the fields set."""
         named = {variable: self.__dict__.get(field) for field, variable in {**self.options, **self.credentials}.items()}
@@ -130,10 +125,6 @@ class WandB(Tracker):
     options = {"project": "WANDB_PROJECT", "entity": "WANDB_ENTITY"}
     credentials = {"api_key": "WANDB_API_KEY"}
 
-    @property
-    def writes_files(self) -> bool:
-        return self.mode == "offline"
-
     def document(self) -> dict[str, Any]:
         return {**super().document(), "mode": self.mode}
 
@@ -142,10 +133,6 @@ class TensorBoard(Tracker):
     """Event files of TensorBoard in the output volume, in a folder for each run of the job (`TENSORBOARD_LOGGING_DIR`)."""
 
     kind, title, packages = "tensorboard", "TensorBoard", ("tensorboard", "tensorboardx", "tensorflow")
-
-    @property
-    def writes_files(self) -> bool:
-        return True
 
 
 class Trackio(Tracker):
@@ -160,6 +147,7 @@ class Trackio(Tracker):
     kind, title, packages = "trackio", "Trackio", ("trackio",)
     options = {"project": "TRAINER_TRACKING_PROJECT"}
 
-    @property
-    def writes_files(self) -> bool:
-        return True
+
+def writes_files(tracker: Tracker) -> bool:
+    """Return whether a tracker writes into the output volume and needs no server."""
+    return tracker.kind in ("tensorboard", "trackio") or getattr(tracker, "mode", "") == "offline"

@@ -245,7 +245,9 @@ def _replaced_variables(own: list[dict[str, Any]], given: list[Any]) -> list[Pro
     for each in own:
         other = values.get(each["name"], each)
         if other != each and first_unknown([other, each]) is None:
-            why = f"is {other.get('value')!r}, and the job sets it to {each.get('value')!r}: env wins"
+            why = "is a variable that another argument sets too: env wins"
+            if "valueFrom" not in other and "valueFrom" not in each:
+                why = f"is {other.get('value')!r}, and the job sets it to {each.get('value')!r}: env wins"
             found.append(Problem(f'trainer.env["{each["name"]}"]', why, "leave it out of env"))
     return found
 

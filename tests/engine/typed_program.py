@@ -213,8 +213,8 @@ for tracker in (
     trainer.TensorBoard(),
     trainer.Trackio(project="digits"),
 ):
-    made = trainer.TrainJob("tracked", runtime=plain, trainer=trainer.CustomTrainer(func=train), tracking=tracker)
-    pulumi.export("run", made.tracking_link)
+    tracked = trainer.TrainJob("tracked", runtime=plain, trainer=trainer.CustomTrainer(func=train), tracking=tracker)
+    pulumi.export("run", tracked.tracking_link)
 for place in (trainer.Preferred("rack"), trainer.Unconstrained(slice_size=2, slice_level="rack")):
     trainer.TrainJob("placed", runtime=channel, follow="minor", topology=place, queue=gpus.queues["nlp"], name="placed")
 trainer.TrainJob("raw", runtime="torch-distributed@2.3.0", trainer=trainer.Trainer(command=["true"], num_nodes=1))

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import socket
 import sqlite3
 import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.machine.uv_program import find_uv
 
 from tests.engine.conftest import Project
 from tests.engine.test_checkpoints import run_cli
+from tests.mlflow_server import UV_RUN, history, link_of, mlflow_server, runs_of
 
-SERVER = "mlflow==3.17.2"
-UV_RUN = [find_uv(), "run", "--no-project", "--python", sys.executable]
-SECONDS = 300
-"""Time until the server answers, whose packages may have to be downloaded."""
-
-pytestmark = pytest.mark.timeout(3 * SECONDS)
+pytestmark = pytest.mark.timeout(900)
 
 JOB = """
 def job(name, tracking, func, packages, **options):
@@ -55,52 +45,11 @@ def report():
 """
 
 
-def call(address: str, given: Any = None) -> Any:
-    data = json.dumps(given).encode() if given is not None else None
-    request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.load(answer)
-
-
 @pytest.fixture(scope="module")
 def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of an MLflow server with a database of its own."""
-    folder = tmp_path_factory.mktemp("mlflow")
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    store = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder / "files")]
-    argv = [*UV_RUN, "--with", SERVER, "mlflow", "server", *store]
-    log = (folder / "log").open("w")
-    server = subprocess.Popen(
-        [*argv, "--port", str(port), "--workers", "1"], cwd=folder, stdout=log, stderr=log, start_new_session=True
-    )
-    address, end = f"http://127.0.0.1:{port}", time.monotonic() + SECONDS
-    while True:
-        try:
-            call(f"{address}/api/2.0/mlflow/experiments/get-by-name?experiment_name=Default")
-            break
-        except OSError:
-            assert server.poll() is None and time.monotonic() < end, (folder / "log").read_text()
-            time.sleep(0.5)
-    yield address
-    os.killpg(server.pid, 15)
-    server.wait()
-
-
-def runs_of(address: str, job: str) -> list[Any]:
-    """Return the runs with the tag of a job; its name has a digest behind that of its resource."""
-    groups = call(f"{address}/api/2.0/mlflow/experiments/search?max_results=100")["experiments"]
-    wanted = {
-        "experiment_ids": [each["experiment_id"] for each in groups],
-        "filter": f"tags.`pulumi-trainer.job` LIKE '{job}-%'",
-    }
-    return call(f"{address}/api/2.0/mlflow/runs/search", wanted).get("runs", [])
-
-
-def history(address: str, run: str, metric: str) -> list[tuple[int, float]]:
-    found = call(f"{address}/api/2.0/mlflow/metrics/get-history?run_id={run}&metric_key={metric}")
-    return [(each.get("step", 0), each["value"]) for each in found.get("metrics", [])]
+    """The address of an MLflow server."""
+    with mlflow_server(tmp_path_factory.mktemp("mlflow")) as address:
+        yield address
 
 
 def tags(run: Any) -> dict[str, str]:
@@ -130,25 +79,49 @@ job("own", trainer.MLflow("{mlflow}", experiment="lab one"), train, ["mlflow-ski
 """
     )
     project.up()
-    (run,) = runs_of(mlflow, "own")
+    (run,) = runs_of(mlflow, "own-")
     assert history(mlflow, run["info"]["run_id"], "loss") == [(1, 0.5), (2, 0.5)]
     assert run["info"]["status"] == "FINISHED"
     (status,) = json.loads(run_cli(project, "status", "own", "-o", "json"))
     known = tags(run)
     assert known["pulumi-trainer.job"] == status["name"] and known["pulumi-trainer.run"] == status["identity"]["id"]
-    link = f"{mlflow}/#/experiments/{run['info']['experiment_id']}/runs/{run['info']['run_id']}"
-    assert outputs(project)["own"] == link
+    link = link_of(mlflow, run)
+    assert outputs(project)["own"] == status["tracking"] == link
+    assert f"own: {link}" in run_cli(project, "status", "own")
+    assert f"Its metrics: {link}" in run_cli(project, "why", "own")
 
 
 def test_progress_reaches_mlflow_without_its_package(project: Project, mlflow: str) -> None:
     project.program(JOB + f'job("told", trainer.MLflow("{mlflow}"), report, [], num_nodes=2)\n')
     project.up()
-    (run,) = runs_of(mlflow, "told")
+    (run,) = runs_of(mlflow, "told-")
     name = run["info"]["run_id"]
     assert history(mlflow, name, "loss") == [(1, 1.0), (2, 0.5), (3, pytest.approx(1 / 3, rel=1e-4)), (4, 0.25)]
     assert run["info"]["status"] == "FINISHED" and not history(mlflow, name, "text")
     logs = [each.read_text() for each in project.root.glob("jobs/*/told-*/logs/*/node.log")]
     assert sorted(set(re.findall(r"node \d run \w+", "".join(logs)))) == [f"node {node} run {name}" for node in (0, 1)]
+
+
+def test_ranks_of_mpi_have_the_run_of_the_job(project: Project, mlflow: str) -> None:
+    program = """
+def train():
+    import os
+    from pulumi_trainer import training
+    print("rank", os.environ["OMPI_COMM_WORLD_RANK"], "run", os.environ["MLFLOW_RUN_ID"], flush=True)
+    training.progress(step=1, total=1, loss=0.5)
+
+trainer.TrainJob(
+    "slots", runtime="deepspeed-distributed", trainer=trainer.CustomTrainer(func=train, num_nodes=2),
+    tracking=trainer.MLflow(URI), wait_for="complete",
+)
+"""
+    project.program(f"URI = {mlflow!r}\n{program}")
+    project.up()
+    (run,) = runs_of(mlflow, "slots-")
+    name = run["info"]["run_id"]
+    assert history(mlflow, name, "loss") == [(1, 0.5)] and run["info"]["status"] == "FINISHED"
+    shown = re.findall(r"rank (\d) run (\w+)", run_cli(project, "logs", "slots"))
+    assert sorted(set(shown)) == [("0", name), ("1", name)]
 
 
 def test_a_server_that_does_not_answer_costs_one_line(project: Project) -> None:

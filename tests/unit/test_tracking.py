@@ -301,6 +301,9 @@ class Server(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
+    def handle_error(self, *_: Any) -> None:
+        """Print nothing of a client that has gone."""
+
 
 class Handler(BaseHTTPRequestHandler):
     server: Server
@@ -326,7 +329,8 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-START = f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import track_run as t; t.SECONDS, t.WAIT, t.PAUSE = 0.5, 1, 0.2; "
+LIMITS = "t.SECONDS, t.WAIT, t.PAUSE = 0.5, 1, 0.2"
+START = f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import track_run as t; {LIMITS}; "
 
 
 def start(url: str, then: str = "", **env: str) -> subprocess.CompletedProcess[str]:
