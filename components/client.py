@@ -99,6 +99,7 @@ class Job:
         checkpoints: Whether it has a checkpoint policy.
         loss: What it would lose if it were stopped now: steps, seconds and the step of the newest checkpoint, which may be None;
             None if not known.
+        tracking: Address of the run on its tracker, or the command that opens the tracker's files; empty if not known.
         goodput: Training time without steps done again, divided by the time since the first start; None if not known.
     """
 
@@ -128,6 +129,7 @@ class Job:
     run: str = field(repr=False)
     identity: Mapping[str, str] = field(repr=False)
     inputs: Mapping[str, str] = field(repr=False)
+    tracking: str
     attempts: tuple[Attempt, ...] = field(repr=False)
     checkpoints: bool = field(repr=False)
     loss: Mapping[str, Any] | None = field(repr=False)

@@ -107,6 +107,12 @@ from pulumi_trainer.args.template import (
 )
 from pulumi_trainer.args.fork import Fork as Fork
 from pulumi_trainer.args.topology import Preferred as Preferred, Required as Required, Unconstrained as Unconstrained
+from pulumi_trainer.args.tracking import (
+    MLflow as MLflow,
+    TensorBoard as TensorBoard,
+    Trackio as Trackio,
+    WandB as WandB,
+)
 from pulumi_trainer.args.trainers import CustomTrainer as CustomTrainer, Trainer as Trainer
 from pulumi_trainer.trainjob import Progress as Progress, TrainJob as TrainJob
 from pulumi_trainer.program.watch import Timeouts as Timeouts

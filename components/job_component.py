@@ -25,6 +25,7 @@ from pulumi_trainer.provider.jobs.manual import STOPPED
 from pulumi_trainer.provider.jobs.progress import kept_progress
 from pulumi_trainer.provider.jobs.status import NOT_STARTED, TAKE_BACK, JobStatus, Owner, Phase
 from pulumi_trainer.provider.jobs.submission import to_state
+from pulumi_trainer.provider.jobs.tracking import where_tracked
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import message, plain
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
@@ -65,6 +66,7 @@ OUTPUTS: dict[str, Callable[[JobStatus | None], Any]] = {
         s and s.progress and {"metrics": {}, "lastUpdatedTime": "", **(kept_progress(s.progress) or {})}
     ),
     "output_path": lambda s: s and s.output,
+    "tracking_link": lambda s: s and where_tracked(s),
     "run_inputs": lambda s: s and s.inputs,
     "seconds": lambda s: s and _seconds(s),
 }

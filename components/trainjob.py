@@ -36,9 +36,9 @@ class Progress(TypedDict):
 class TrainJob(JobComponent):
     """A training job (TrainJob of Kubeflow Trainer v1alpha1, pkg/apis/trainer/v1alpha1/trainjob_types.go, v2.3.0).
 
-    Outputs: phase, reason, message, steps, progress, output_path, run_inputs and seconds (from start to finish), as far as
-    `wait_for` goes; `completion` (a phase) always waits for the end. A job that fails while `up` waits for it fails the `up`,
-    once it waits for no other job; the outputs of the failed job are unknown then.
+    Outputs: phase, reason, message, steps, progress, output_path, tracking_link, run_inputs and seconds (from start to
+    finish), as far as `wait_for` goes; `completion` (a phase) always waits for the end. A job that fails while `up` waits
+    for it fails the `up`, once it waits for no other job; the outputs of the failed job are unknown then.
 
     Args:
         resource_name: Name of the Pulumi resource.
@@ -74,6 +74,7 @@ class TrainJob(JobComponent):
         output: Volume at /workspace/output in every node: True, or an `OutputVolume`; default: none.
         checkpoint: How the job saves checkpoints and goes on after an interruption, a `CheckpointPolicy`;
             default: as the program and the runtime do.
+        tracking: Where the metrics of the job go: `MLflow(...)`, `WandB(...)`, `TensorBoard()` or `Trackio()`; default: nowhere.
         resume: Which run a new run continues, in its folder of the output volume or of S3: `unfinished` (default): the one before
             it, unless that has succeeded; True: the one before it; False: none, it gets an empty folder; or the id of a run.
         fork: Checkpoint of an earlier run that a new run starts from, in a folder of its own (`Fork`); default: none.
@@ -148,6 +149,11 @@ class TrainJob(JobComponent):
     def output_path(self) -> pulumi.Output[str]:
         """Return the location of the output volume (Local: the folder)."""
         return self.status.apply(OUTPUTS["output_path"])
+
+    @property
+    def tracking_link(self) -> pulumi.Output[str]:
+        """Return the address of the run on its tracker, or the command that opens the tracker's files."""
+        return self.status.apply(OUTPUTS["tracking_link"])
 
     @property
     def run_inputs(self) -> pulumi.Output[dict[str, str]]:

@@ -41,6 +41,7 @@ PAGES = {
             "args.topology",
             "plan.volume_claims",
             "plan.checkpoint_policy",
+            "args.tracking",
             "args.fork",
             "args.patches",
         ),
@@ -246,7 +247,8 @@ _EFFECTS = {
 _STARTING = {
     **dict.fromkeys(("runtime", "follow", "keep_runs"), "next run"),
     **dict.fromkeys(
-        ("output", "resume", "fork", "run", "topology", "flavors", "runtime_patches", "initializer"), "new run"
+        ("output", "tracking", "resume", "fork", "run", "topology", "flavors", "runtime_patches", "initializer"),
+        "new run",
     ),
     **dict.fromkeys(("name", "target"), "new run, of another name or in another place"),
     "hardening": "new run",

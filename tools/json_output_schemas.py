@@ -106,6 +106,7 @@ class StatusEntry(TypedDict):
         loss: What a running job would lose if it were stopped now: steps, seconds (null if not known), and checkpoint, the step
             of the newest one or null; null if not known.
         goodput: Training time without steps done again, divided by the time since the first start; 0 to 1; null if not known.
+        tracking: Address of the run on its tracker, or the command that opens the tracker's files; empty if not known.
     """
 
     name: str
@@ -138,6 +139,7 @@ class StatusEntry(TypedDict):
     start: str
     loss: dict[str, Any] | None
     goodput: float | None
+    tracking: str
 
 
 class WhyEntry(TypedDict):

@@ -301,7 +301,7 @@ def files(
     env: Sequence[str] = (), stored: Mapping[str, Any] | None = None, line: int = 1, file: str = "",
     checkpoints: bool = False, s3: bool = False, reports: bool = False, logs: bool = False, training: bool = False,
     tool: str | None = None, modules: Mapping[str, str] | None = None, server: str | None = None,
-    secrets: Sequence[Sequence[str | int]] = (), rewards: Sequence[Mapping[str, Any]] = (),
+    secrets: Sequence[Sequence[str | int]] = (), rewards: Sequence[Mapping[str, Any]] = (), tracking: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     """Return the data of the code ConfigMap.
 
@@ -312,6 +312,7 @@ def files(
         server: What generates in the generation server of the tool.
         secrets: Paths of what is secret in `func_args`, if these are in a Secret.
         rewards: For each function that the tool calls, what `_place` returns of it.
+        tracking: Kind of the job's tracker.
     """
     if tool is not None:
         script, packages = _script_text(f"run_{tool}.py"), tool_packages(tool, packages, server)
@@ -344,9 +345,12 @@ def files(
     needed = {
         code.RUN_WITH_CHECKPOINTS_FILE: checkpoints, code.SYNC_FILE: s3, code.STORE_FILE: s3, code.S3_FILE: s3,
         code.REPORT_FILE: reports, code.KEEP_LOG_FILE: logs,
+        code.TRACK_FILE: tracking == "mlflow" or (tracking and training), code.TRACKING_FILE: tracking and training,
     }  # fmt: skip
     data |= _script_texts(*(file for file, is_needed in needed.items() if is_needed))
-    features = {"checkpoints": checkpoints, "report": reports, "logs": logs and code.LOGS_PATH}
+    features = {
+        "checkpoints": checkpoints, "report": reports, "logs": logs and code.LOGS_PATH, "tracking": tracking == "mlflow",
+    }  # fmt: skip
     launch |= {name: given for name, given in features.items() if given}
     if _WAITING in script:
         launch["modules"] = {code.GLOO_FILE: code.GLOO_FILE}
@@ -355,6 +359,8 @@ def files(
         launch["modules"] = {**launch.get("modules", {}), **code.MODULES}
         if tool is not None:
             launch["modules"] = code.TOOL_MODULES
+        if tracking:
+            launch["modules"] = {**launch["modules"], **code.TRACKING_MODULES}
         data |= _script_texts(code.PACKAGE_FILE, code.TRAINING_NAMES_FILE, code.TRAINING_FILE, code.GLOO_FILE)
         data |= _script_texts(*code.TRAINING_PARTS)
     if checkpoints or training:

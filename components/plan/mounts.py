@@ -17,6 +17,7 @@ from pulumi_trainer.code import user_code
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy
 from pulumi_trainer.plan.code_volume import code_volume, ship_code
 from pulumi_trainer.plan.job_plan import StepResult
+from pulumi_trainer.plan.tracking import tracking_variables, variables_set_in_pods
 from pulumi_trainer.plan.volume_claims import mount, pod_volume
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider.jobs.checkpoints import (
@@ -97,11 +98,12 @@ def mount_volumes(
             it admits the job, and Trainer's controller then fails to update the JobSet that it has made with it.
     """
     fields, runtime, compiled = written.shipped, written.runtime, written.compiled
-    spec, about = {**train_job["spec"]}, train_job["metadata"]
+    spec, about, tracking = {**train_job["spec"]}, train_job["metadata"], section(fields, "tracking")
     user_env = spec["trainer"].get("env")
     given = _items(user_env)
     own_env = [
         *_run_variables(folders, fields),
+        *tracking_variables(tracking, about["name"]),
         *_variables(folders, fields["initializer"]),
         *_checkpoint_variables(
             folders,
@@ -123,11 +125,14 @@ def mount_volumes(
             "checkpoints": folders.checkpoint is not None,
             "s3": folders.s3_folder is not None,
             "logs": folders.logs,
+            "tracking": tracking.get("kind", ""),
             "reports": _has_observed(fields["code"], own_env) and not _show_log_ends(runtime),
         }
         if compiled.tree is not None and compiled.tree.src_packages:
             code["path"] = [*dict.fromkeys([*code["path"], "src"])]
-        shipped = ship_code(name, about["namespace"], code, compiled, env, cluster=cluster)
+        shipped = ship_code(
+            name, about["namespace"], code, compiled, [*env, *variables_set_in_pods(tracking)], cluster=cluster
+        )
         secret = ""
         if paths.ARGS_FILE in written.resolved.secrets:
             secret = secret_name(about["name"])
@@ -216,7 +221,7 @@ def _patch(jobs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _run_variables(folders: Folders, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the variable with the id of the run; none for a job with nothing but an image, which stays as it was written."""
-    if not fields["code"] and not folders.claims and folders.checkpoint is None:
+    if not fields["code"] and not folders.claims and folders.checkpoint is None and not fields.get("tracking"):
         return []
     return [{"name": RUN_ID_ENV, "value": ASSIGNED}]
 
@@ -240,7 +245,9 @@ def _replaced_variables(own: list[dict[str, Any]], given: list[Any]) -> list[Pro
     for each in own:
         other = values.get(each["name"], each)
         if other != each and first_unknown([other, each]) is None:
-            why = f"is {other.get('value')!r}, and the job sets it to {each.get('value')!r}: env wins"
+            why = "is a variable that another argument sets too: env wins"
+            if "valueFrom" not in other and "valueFrom" not in each:
+                why = f"is {other.get('value')!r}, and the job sets it to {each.get('value')!r}: env wins"
             found.append(Problem(f'trainer.env["{each["name"]}"]', why, "leave it out of env"))
     return found
 

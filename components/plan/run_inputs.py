@@ -12,9 +12,11 @@ from pulumi_trainer.code.compiled import digest_of_script
 from pulumi_trainer.code.user_code import tool_packages
 from pulumi_trainer.plan.job_plan import Plan, RenderedJob
 from pulumi_trainer.plan.tool_job import describe_batch
+from pulumi_trainer.plan.tracking import describe_tracking
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider.jobs.identity import short_digest
 from pulumi_trainer.provider.jobs.runs import BATCH, COMMIT, KEEP, LOGS, LONGEST, NODES
+from pulumi_trainer.provider.jobs.tracking import TRACKING
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, mappings, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.views import jobs_of
@@ -210,6 +212,9 @@ def describe_run(
         found |= {BATCH: batch} if batch else {}
     if logs:
         found[LOGS] = KEEP
+    tracking = describe_tracking(section(written.fields, "tracking"), trainer.get("env"))
+    if tracking:
+        found[TRACKING] = tracking
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib import metadata
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -14,12 +13,11 @@ from pulumi_trainer.args.arguments import quoted
 from pulumi_trainer.args.fine_tuning import ToolTrainer, has_value, table
 from pulumi_trainer.args.torchtune import flat, nested
 from pulumi_trainer.args.trainers import NO_GPU, ONE_GPU
+from pulumi_trainer.plan.packages import have_folders, images_of_runtime, is_here
 from pulumi_trainer.plan.tool_job import tool_nodes
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, section
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
-from pulumi_trainer.provider.kubernetes.views import jobs_of
-from pulumi_trainer.runtimes import BUILT_IN
 
 _ANY = r".*"
 _PACKAGES: tuple[tuple[str, str, str], ...] = (
@@ -144,16 +142,16 @@ class Needs:
         given = self._trainer.packages_to_install or ()
         if package in _pinned(self._trainer.tool) or not isinstance(given, (list, tuple)):
             return True
-        if not self._cluster and _is_here(package):
+        if not self._cluster and is_here(package):
             return True
         return self._may_have_others() or any(_may_bring(each, package) for each in given)
 
     def _may_have_others(self) -> bool:
         """Return whether the nodes may have packages that the plan does not know: of vLLM, another image, or a folder."""
-        images = _images(self._trainer.tool)
+        images = images_of_runtime(table(self._trainer.tool)["runtime"])
         if self._trainer.backend() == "vllm" or any(each.document.get("image") not in images for each in self._nodes):
             return True
-        return any("PYTHONPATH" in [text(each.get("name")) for each in node.env] for node in self._nodes)
+        return have_folders(self._nodes)
 
 
 def _place(field: str) -> str:
@@ -182,23 +180,3 @@ def _may_bring(requirement: Any, name: str) -> bool:
 def _pinned(tool: str) -> frozenset[str]:
     """Return the names of the packages that the runtime of a tool installs."""
     return frozenset(canonicalize_name(Requirement(each).name) for each in table(tool)["packages"])
-
-
-def _is_here(name: str) -> bool:
-    try:
-        metadata.distribution(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-@cache
-def _images(tool: str) -> frozenset[Any]:
-    """Return the images of a tool's runtime in the catalogue, which have no package of a field."""
-    name = table(tool)["runtime"]
-    images = set()
-    for release in BUILT_IN.releases(name):
-        runtime = BUILT_IN.load(name, release)
-        for job in jobs_of(runtime["spec"]["template"]):
-            images |= {container.document.get("image") for container in job.pod.containers}
-    return frozenset(images)

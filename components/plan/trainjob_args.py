@@ -15,6 +15,7 @@ from pulumi_trainer.args.fork import RESET_OF_TOOLS, Fork
 from pulumi_trainer.args.patches import RuntimePatch
 from pulumi_trainer.args.signatures import not_one_of
 from pulumi_trainer.args.topology import Topology
+from pulumi_trainer.args.tracking import Tracker, writes_files
 from pulumi_trainer.args.trainers import CustomTrainer, Trainer
 from pulumi_trainer.plan import runtime_ref
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy, output_of
@@ -69,6 +70,7 @@ class TrainJobArgs(ComponentArgs):
     name: str | None = None
     output: bool | OutputVolume = False
     checkpoint: CheckpointPolicy | None = None
+    tracking: Tracker | None = None
     resume: bool | str = UNFINISHED
     fork: Fork | None = None
     keep_runs: int = KEEP_RUNS
@@ -143,6 +145,9 @@ class TrainJobArgs(ComponentArgs):
             found.append(Problem("expected_hours", f"must be a number of hours above 0, not {self.expected_hours!r}"))
         if self.keeps_logs and self.output_volume is None:
             found.append(Problem("logs", "'keep' requires an output volume, which has the logs", "set output=True"))
+        if isinstance(self.tracking, Tracker) and writes_files(self.tracking) and self.output_volume is None:
+            why = f"{self.tracking.title} writes into the output volume, and the job has none"
+            found.append(Problem("tracking", why, "set output=True"))
         if isinstance(self.trainer, ToolTrainer):
             found += problems_below("trainer", self.tool_problems(self.trainer))
             found += input_problems(self.trainer, self.initializer)

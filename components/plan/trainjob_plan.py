@@ -35,6 +35,7 @@ from pulumi_trainer.plan.policy import judge_by_policy
 from pulumi_trainer.plan.review import none_problems, train_job_verdict
 from pulumi_trainer.plan.run_inputs import describe_run
 from pulumi_trainer.plan.runtime_ref import API_VERSION
+from pulumi_trainer.plan.tracking import judge_tracking
 from pulumi_trainer.plan.training_size import read_training
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs, name_of
 from pulumi_trainer.plan.volume_claims import MANY, Claim, FetchedData, OutputVolume, count_mounting_pods
@@ -161,7 +162,9 @@ async def plan(args: TrainJobArgs) -> Plan:
     claimed = await _claim_volumes(args, job, rendered, folders)
     jobsets = [*rendered.jobsets.values()]
     result = result.add(rendered).add(warned).add(claimed).add(judge_tool(written, args, job, jobsets, queues))
-    result = result.add(await review_folder(result, folders, jobsets))
+    result = result.add(await review_folder(result, folders, jobsets)).add(
+        judge_tracking(args.tracking, written, job, jobsets)
+    )
     result = replace(
         result, dispatch=find_dispatch(queued_object(complete, next(iter(jobsets), None), job.mode), queues)
     ).with_inputs(

@@ -146,6 +146,8 @@ async def _resolved(
     }
     if isinstance(args.checkpoint, CheckpointPolicy) and args.checkpoint.in_s3:
         written["checkpoint"] = {"to": args.checkpoint.to}
+    if args.tracking is not None:
+        written["tracking"] = args.tracking.document()
     if compiled.server is not None:
         written["generation"] = compiled.server
     await resolve({WRITTEN: written, "mounts": volumes, "runtime": runtime}, secret_name, resolved)
@@ -189,6 +191,7 @@ def plain_secrets(written: WrittenJob) -> list[Problem]:
     shown["trainer.pip_index_urls"] = code.get("index_urls")
     for kind, source in fields["initializer"].items():
         shown[f"initializer.{kind}"] = source
+    shown["tracking"] = mappings(section(fields, "tracking").get("env"))
     for part in ("annotations", "labels"):
         shown[part] = fields["metadata"].get(part)
     shown["runtime_patches"] = fields["spec"].get("runtimePatches")

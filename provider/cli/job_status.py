@@ -10,6 +10,7 @@ from typing import Any
 from pulumi_trainer.provider.cli.formats import add_row, print_data, report_no_jobs, shortened, table_console
 from pulumi_trainer.provider.jobs.attempts import Attempt, goodput
 from pulumi_trainer.provider.jobs.status import JobStatus, Phase, describe
+from pulumi_trainer.provider.jobs.tracking import where_tracked
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.wording import duration
 from pulumi_trainer.provider.service.jobs import State, check_single, chosen_jobs, find_states
@@ -54,6 +55,12 @@ def status(job: str | None, where: Where, *, output: str) -> None:
     for each, reason in zip(found, awaited, strict=False):
         if reason:
             print_line(f"{each.job.label}: {shortened(reason, _MOST_OF_WHY)}")
+    links = {each.job.label: where_tracked(each.status) for each in found if each.status}
+    if any(links.values()):
+        print_line()
+    for label, link in links.items():
+        if link:
+            print_line(f"{label}: {link}")
     for each in found:
         now = each.status
         if now and _is_below(each):

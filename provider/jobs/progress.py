@@ -22,8 +22,12 @@ NOTHING_LEFT = "nothing was left to do"
 """Of a run that has resumed from the last step of its training."""
 NOTHING_REPORTED = "no step was reported: whether it trained is not known"
 """Of a run that was to report its progress, and has not."""
+_NOT_REPORTED = frozenset({"tracking", "lastUpdatedTime"})
+"""Fields of a report that say nothing of the training."""
 _OF_SINGLE_STEPS = re.compile(r"(^|[^a-z0-9])norm([^a-z0-9]|$)", re.IGNORECASE)
 """In names of metrics that may be infinite at the last step of a sound training: a scaler of fp16 skips it."""
+_RUN_OF_TRACKER = re.compile(r"[\w-]{1,64}/[\w-]{1,64}", re.ASCII)
+"""Experiment and run of MLflow."""
 _LOCAL_RANK_0 = re.compile(rb"^\[[a-zA-Z_]{1,32}0\]: ?")
 """torchrun's prefix of the lines of the first process of a node (`--tee`)."""
 
@@ -62,6 +66,9 @@ def read_progress(given: Any) -> dict[str, Any]:
         step = _whole(given.get(name))
         if _is_int(step) and 0 <= step < 1 << 63:
             found[name] = step
+    tracking = given.get("tracking")
+    if isinstance(tracking, str) and _RUN_OF_TRACKER.fullmatch(tracking):
+        found["tracking"] = tracking
     checkpoint = _checkpoint(given.get("checkpoint"))
     if checkpoint:
         found["checkpoint"] = checkpoint
@@ -91,11 +98,12 @@ def kept_progress(given: Any) -> dict[str, Any] | None:
 
 
 def with_kept(earlier: dict[str, Any] | None, newest: dict[str, Any]) -> dict[str, Any]:
-    """Return the newest report with step and checkpoint of an earlier one, if it has none: a program need not repeat them.
+    """Return the newest report with step, checkpoint and tracker's run of an earlier one, if it has none: a program need not
+    repeat them.
 
     The run began at the step from which the first attempt that reported steps has resumed.
     """
-    kept = only(earlier or {}, ("step", "checkpoint", "resumedFrom"))
+    kept = only(earlier or {}, ("step", "checkpoint", "resumedFrom", "tracking"))
     if earlier and "step" in kept and is_empty(newest):  # of the next attempt
         return earlier
     if "step" in kept:
@@ -105,7 +113,7 @@ def with_kept(earlier: dict[str, Any] | None, newest: dict[str, Any]) -> dict[st
 
 def is_empty(progress: Mapping[str, Any]) -> bool:
     """Return whether a report has nothing, such as the one before the start of a program that should report (`bootstrap.py`)."""
-    return not progress.get("metrics") and progress.keys() <= {"metrics", "lastUpdatedTime"}
+    return not progress.get("metrics") and progress.keys() <= {"metrics", *_NOT_REPORTED}
 
 
 def success_note(progress: Mapping[str, Any] | None, *, restarted: bool, rerun: bool = False) -> str:
@@ -115,7 +123,7 @@ def success_note(progress: Mapping[str, Any] | None, *, restarted: bool, rerun: 
         restarted: Whether it is that of the last attempt alone.
         rerun: Whether the run was started again after an interruption, before which it may have done steps.
     """
-    if progress is None:
+    if progress is None or progress.keys() <= _NOT_REPORTED:
         return ""
     if is_empty(progress):
         return "" if restarted or rerun else NOTHING_REPORTED

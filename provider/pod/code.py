@@ -83,6 +83,11 @@ KEEP_LOG_FILE = "keep_log.py"
 """What copies the output of a container into `LOGS_PATH`; only with `logs="keep"`."""
 REPORT_FILE = "report_inputs.py"
 """What reports the revisions of data and the versions of packages (`jobs.observed_inputs`); only where the job has any."""
+TRACK_FILE = "track_run.py"
+"""What finds or makes the run of a job on an MLflow server, and what writes forwarded metrics to a tracker; with `tracking`."""
+TRACKING_FILE = "training_tracking.py"
+"""What `TRAINING_FILE` imports with `tracking`."""
+TRACKING_MODULES = {f"pulumi_trainer/provider/pod/shared/{TRACKING_FILE}": TRACKING_FILE}
 MAIN_FILE = "main.py"
 ARGS_FILE = "func_args.json"
 LAUNCH_FILE = "launch.json"
@@ -91,7 +96,8 @@ project: "source": its digest, "folder": where it is unpacked, "address" and "li
 holds, "path": its folders for PYTHONPATH, "entry": what the launcher gets instead of `MAIN_FILE`. With a function or script:
 "file": its name in the project, under which the bootstrap starts `MAIN_FILE`, so that tracebacks name it. With a function:
 "lines": where the bootstrap inserts how many blank lines into a copy of `MAIN_FILE`, so that tracebacks have the line numbers
-of the program. With a checkpoint policy: "checkpoints"; with data or packages: "report"; with kept logs, "logs": `LOGS_PATH`.
+of the program. With a checkpoint policy: "checkpoints"; with data or packages: "report"; with kept logs, "logs": `LOGS_PATH`;
+with a run that MLflow names: "tracking".
 "roles": what replaces these for a value of TRAINER_ROLE. "modules": `MODULES`, if the code imports one of them. "rewards": "file"
 and "lines" of each function that a tool calls. "secrets": paths in `ARGS_FILE` of what is secret, if that file is in a Secret."""
 

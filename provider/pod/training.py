@@ -495,6 +495,8 @@ def _status(step: int, total: int | None, metrics: Mapping[str, Any]) -> dict[st
         status["resumedFrom"] = _shown.resumed
     status["metrics"] = [{"name": name, "value": _text(value)} for name, value in metrics.items()]
     newest = [found for found in (each._kept() for each in _known.values()) if found is not None]
+    if os.environ.get("TRAINER_TRACKING_RUN"):  # the last lines of a log have it too
+        status["tracking"] = os.environ["TRAINER_TRACKING_RUN"]
     if newest:
         found = max(newest, key=lambda each: each.time)
         status["checkpoint"] = {"step": found.step, "time": timestamp(found.time)}
@@ -504,6 +506,15 @@ def _status(step: int, total: int | None, metrics: Mapping[str, Any]) -> dict[st
 def _print(status: Mapping[str, Any]) -> None:
     _shown.time, _shown.line = time.monotonic(), status
     print(json.dumps({"trainerStatus": status}), flush=True)
+    if os.environ.get("TRAINER_TRACKING"):
+        _tracking().forward(status)
+
+
+def _tracking() -> Any:
+    """Return what forwards progress to the tracker, which travels with a job that has one."""
+    from pulumi_trainer.provider.pod.shared import training_tracking
+
+    return training_tracking
 
 
 def _print_latest() -> None:
@@ -516,6 +527,8 @@ def _print_latest() -> None:
         status = _status(*_shown.latest)
         if any(status.get(name) != (_shown.line or {}).get(name) for name in ("step", "checkpoint")):
             _print(status)
+    if os.environ.get("TRAINER_TRACKING"):
+        _tracking().finish()
 
 
 atexit.register(_print_latest)

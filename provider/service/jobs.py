@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pulumi_trainer.provider.jobs.attempts import goodput
 from pulumi_trainer.provider.jobs.progress import NOTHING_LEFT, NOTHING_REPORTED, is_empty
 from pulumi_trainer.provider.jobs.status import RUN_AGAIN, JobStatus, Owner, Phase, describe
+from pulumi_trainer.provider.jobs.tracking import where_tracked
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import plain
 from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
@@ -86,6 +87,7 @@ class State:
             "kind": self.kind,
             "queue": self.queue,
             "start": self.start,
+            "tracking": where_tracked(status),
             "loss": None,
             "goodput": None,
         }
@@ -396,6 +398,9 @@ def why(job: ReachedJob) -> Explanation:
     if loss is not None:
         text += f" If it were stopped now, it {loss}."
     text += _note(status)
+    link = where_tracked(status)
+    if link:
+        text += f" Its metrics: {link}"
     if hint and job.local is not None:
         text += f" {hint[0].upper()}{hint[1:]}."
     if state.adopted:

@@ -221,9 +221,19 @@ trainer.TrainJob(
         every="10m", keep=2, grace=60, max_restarts=1, to=trainer.OutputVolume(size="1Gi")
     ),
     interrupt="checkpoint",
+    tracking=trainer.WandB(project="digits", entity="research", mode="offline", api_key=token),
     fork=trainer.Fork("t4kz1f", step=100, reset=["optimizer"]),
     keep_runs=5,
 )
+for tracker in (
+    trainer.MLflow("http://mlflow:5000", experiment="lab", token=token, username=token, password=token),
+    trainer.MLflow("http://mlflow:5000", secret_ref="mlflow"),
+    trainer.WandB(secret_ref="wandb"),
+    trainer.TensorBoard(),
+    trainer.Trackio(project="digits"),
+):
+    tracked = trainer.TrainJob("tracked", runtime=plain, trainer=trainer.CustomTrainer(func=train), tracking=tracker)
+    pulumi.export("run", tracked.tracking_link)
 for place in (trainer.Preferred("rack"), trainer.Unconstrained(slice_size=2, slice_level="rack")):
     trainer.TrainJob("placed", runtime=channel, follow="minor", topology=place, queue=gpus.queues["nlp"], name="placed")
 trainer.TrainJob("raw", runtime="torch-distributed@2.3.0", trainer=trainer.Trainer(command=["true"], num_nodes=1))

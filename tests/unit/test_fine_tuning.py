@@ -29,6 +29,7 @@ from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.fine_tuning import ToolTrainer, table, target_modules
 from pulumi_trainer.args.trainers import asks_for_gpu
 from pulumi_trainer.code import entry_source, user_code
+from pulumi_trainer.plan import packages as node_packages
 from pulumi_trainer.plan import tool_needs, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
@@ -386,7 +387,7 @@ class TestNeeds:
         made = trl({"report_to": "wandb"})
         (said,) = problems(planned(made, target=trainer.Local()))
         assert "needs wandb" in said
-        monkeypatch.setattr(tool_needs.metadata, "distribution", lambda name: name)
+        monkeypatch.setattr(node_packages.metadata, "distribution", lambda name: name)
         assert problems(planned(made, target=trainer.Local())) == []
         assert len(problems(planned(made))) == 1
 

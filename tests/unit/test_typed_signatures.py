@@ -28,7 +28,7 @@ ARGUMENTS = [c for c in CLASSES if issubclass(c, Args)]
 @pytest.mark.parametrize("cls", [*COMPONENTS, *ARGUMENTS])
 def test_every_argument_has_its_name(cls: type) -> None:
     parameters = inspect.signature(cls).parameters
-    assert parameters
+    assert parameters or cls is trainer.TensorBoard
     assert not [p for p in parameters.values() if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     assert all(p.annotation is not p.empty for p in parameters.values())
     assert set(getattr(cls, "fields", ())) <= set(parameters)

@@ -28,6 +28,8 @@ if ("file" in launch or ("source" in launch and "entry" not in launch)) and (slo
         argv[-1] = file
     except (OSError, ValueError):
         pass
+if "tracking" in launch and not slot:
+    __import__("track_run").start()
 layer, python_path = os.environ.get("PULUMI_TRAINER_LAYER"), os.environ.get("PYTHONPATH", "")
 if slot:  # the names of torch.distributed, so that it and DeepSpeed need no mpi4py
     for name in ("RANK", "LOCAL_RANK"):

@@ -77,6 +77,8 @@ def final(code):
 
 
 def exit_with(code):
+    if "track_run" in sys.modules:
+        sys.modules["track_run"].end(code)
     if code < 0:
         if "keep_log" in sys.modules:
             sys.modules["keep_log"].finish()
