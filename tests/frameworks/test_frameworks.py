@@ -12,7 +12,7 @@ from tests.engine.conftest import Project
 
 from .conftest import EXAMPLES
 
-NAMES = ("fsdp2", "jax", "mpi", "plain", "xgboost")
+NAMES = ("fsdp2", "jax", "mpi", "paddle", "plain", "tensorflow", "xgboost")
 SECONDS = 900
 """Time for the first `up`, which may have to download packages."""
 
@@ -104,9 +104,17 @@ def plain(project: Project, metrics: dict[str, Any], logs: str) -> None:
     assert str(metrics["voters"]) == "2"
 
 
-TOGETHER = {"fsdp2": fsdp2, "jax": jax, "mpi": mpi, "plain": plain, "xgboost": xgboost}
-ACCURACY = {"fsdp2": 0.98, "jax": 0.95, "mpi": 0.93, "plain": 0.95, "xgboost": 0.95}
-SAMPLES = {"fsdp2": 9000, **dict.fromkeys(("jax", "mpi", "plain", "xgboost"), 1436)}
+def data_parallel(project: Project, metrics: dict[str, Any], logs: str) -> None:
+    sums_up(metrics, logs)
+    the_same_model(logs)
+
+
+TOGETHER = {
+    "fsdp2": fsdp2, "jax": jax, "mpi": mpi, "paddle": data_parallel, "plain": plain, "tensorflow": data_parallel,
+    "xgboost": xgboost,
+}  # fmt: skip
+ACCURACY = {**dict.fromkeys(NAMES, 0.95), "fsdp2": 0.98, "mpi": 0.93}
+SAMPLES = {**dict.fromkeys(NAMES, 1436), "fsdp2": 9000}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -122,7 +130,9 @@ IN_A_CLUSTER = {
     "fsdp2": ("PET_NNODES", "torchrun"),
     "jax": ("JAX_COORDINATOR_ADDRESS",),
     "mpi": ("/usr/sbin/sshd", "OMPI_MCA_orte_default_hostfile", "mpi-ssh-auth", "slots=1"),
+    "paddle": ("/etc/paddle", "paddle.distributed.launch", "TRAINER_CHECKPOINT_DIR"),
     "plain": ("TRAINER_OUTPUT_DIR",),
+    "tensorflow": ("/etc/tensorflow", "TRAINER_CHECKPOINT_DIR"),
     "xgboost": ("DMLC_TRACKER_URI",),
 }
 
