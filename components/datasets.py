@@ -349,7 +349,7 @@ def _pods(args: TrainJobArgs) -> Any:
     nodes = getattr(trainer, "own_nodes", None)
     if nodes is None:
         nodes = nodes_of(None, policy)
-    return training_pods(nodes, policy.get("mpi"))
+    return training_pods(nodes, policy)
 
 
 def _image(args: TrainJobArgs) -> tuple[Any, Any]:

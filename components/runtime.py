@@ -97,8 +97,8 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         release: Release of a runtime of the catalogue, such as 2.3.0.
         catalog: Catalogue of the release; default: the built-in one.
         name: Name of the runtime in the API and in the catalogue; default: the resource's name.
-        ml_policy: Framework: `TorchPolicy`, `MPIPolicy`, `JAXPolicy`, `XGBoostPolicy`, `FluxPolicy`, `PlainPolicy`, a
-            plugin's policy, or a mapping (`mlPolicy`).
+        ml_policy: Framework: `TorchPolicy`, `MPIPolicy`, `JAXPolicy`, `XGBoostPolicy`, `FluxPolicy`, `TensorFlowPolicy`,
+            `PaddlePolicy`, `PlainPolicy`, a plugin's policy, or a mapping (`mlPolicy`).
         template: JobSet that jobs are made from: a `JobSetTemplate` or a mapping (`template`).
         pod_group_policy: Gang scheduling: `CoschedulingPolicy`, `VolcanoPolicy`, `KAIPolicy`, a plugin's policy, or a
             mapping; default: none (`podGroupPolicy`).
@@ -267,8 +267,8 @@ class TrainingRuntime(ClusterTrainingRuntime):
         release: Release of a runtime of the catalogue, such as 2.3.0.
         catalog: Catalogue of the release; default: the built-in one.
         name: Name of the runtime in the API and in the catalogue; default: the resource's name.
-        ml_policy: Framework: `TorchPolicy`, `MPIPolicy`, `JAXPolicy`, `XGBoostPolicy`, `FluxPolicy`, `PlainPolicy`, a
-            plugin's policy, or a mapping (`mlPolicy`).
+        ml_policy: Framework: `TorchPolicy`, `MPIPolicy`, `JAXPolicy`, `XGBoostPolicy`, `FluxPolicy`, `TensorFlowPolicy`,
+            `PaddlePolicy`, `PlainPolicy`, a plugin's policy, or a mapping (`mlPolicy`).
         template: JobSet that jobs are made from: a `JobSetTemplate` or a mapping (`template`).
         pod_group_policy: Gang scheduling: `CoschedulingPolicy`, `VolcanoPolicy`, `KAIPolicy`, a plugin's policy, or a
             mapping; default: none (`podGroupPolicy`).

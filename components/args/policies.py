@@ -131,6 +131,45 @@ class FluxPolicy(MLPolicy):
     framework = "flux"
 
 
+class TensorFlowPolicy(MLPolicy):
+    """TensorFlow: TF_CONFIG for the tasks of each role (`mlPolicy.tensorflow`); not in mode trainer.
+
+    The roles are replicated jobs with the ancestor `trainer`. The runtime's template needs that of the workers; a role without
+    one of its own name gets a copy. The job ends with its chief, else with its workers.
+
+    Args:
+        workers: Workers of jobs without `num_nodes`; default: 1 (`numNodes`).
+        ps: Parameter servers; default: 0 (`ps`). `tf.distribute.ParameterServerStrategy` needs a chief too.
+        chief: 1 for a task that coordinates the others, beside the workers; default: 0 (`chief`).
+        evaluator: 1 for a task that evaluates beside the training; default: 0 (`evaluator`).
+        port: Port of the first task; each further task listens on the next one. 1024 to 32767, default: 2222 (`port`).
+    """
+
+    workers: pulumi.Input[int] | None = None
+    ps: pulumi.Input[int] | None = None
+    chief: pulumi.Input[int] | None = None
+    evaluator: pulumi.Input[int] | None = None
+    port: pulumi.Input[int] | None = None
+
+    framework = "tensorflow"
+    paths = {"workers": "numNodes"}
+    without = frozenset({"num_nodes"})
+    elsewhere = {"num_nodes": "workers"}
+
+
+class PaddlePolicy(MLPolicy):
+    """PaddlePaddle: the variables of `paddle.distributed.launch` on every node (`mlPolicy.paddle`); not in mode trainer.
+
+    Args:
+        num_nodes: Nodes of jobs without `num_nodes`; default: 1 (`numNodes`).
+        port: Port of the first node at which the nodes meet, 1024 to 32767; default: 6170 (`port`).
+    """
+
+    port: pulumi.Input[int] | None = None
+
+    framework = "paddle"
+
+
 class PodGroupPolicy(Args):
     """Base of the policies for gangs: all pods of a job are scheduled together or none (`spec.podGroupPolicy`).
 

@@ -42,7 +42,7 @@ def runtime_problems(document: dict[str, Any], release: Release) -> list[Problem
 def policy_names(spec: dict[str, Any]) -> dict[str, Any]:
     """Return the spec of a runtime with the API's names in the policies of plugins; their classes know these names."""
     try:
-        policies = registry.own_policies()
+        policies = registry.own_policies(spec)
     except TrainerError:  # `review` reports a package that is broken
         return spec
     for policy in policies.values():

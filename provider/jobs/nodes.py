@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+TENSORFLOW_ROLES = ("chief", "ps", "evaluator")
+"""Roles beside the workers, which are the nodes: their counts in `mlPolicy.tensorflow`."""
+
 
 def given_nodes(part: Mapping[str, Any] | None) -> Any:
     """Return `numNodes` of a TrainJob's `trainer` or of a runtime's `mlPolicy`; None if it has none."""
@@ -28,11 +31,19 @@ def workers_of(nodes: Any, mpi: Mapping[str, Any]) -> Any:
     return nodes
 
 
-def training_pods(nodes: Any, mpi: Mapping[str, Any] | None) -> Any:
-    """Return the Pods of a job that train or, with MPI, start the training."""
-    if mpi is None or not isinstance(nodes, int):
+def training_pods(nodes: Any, ml_policy: Mapping[str, Any]) -> Any:
+    """Return the Pods of a job that train, start the training (MPI), or have another role in it (TensorFlow)."""
+    if not isinstance(nodes, int):
         return nodes
-    return workers_of(nodes, mpi) + 1
+    mpi, tensorflow = ml_policy.get("mpi"), ml_policy.get("tensorflow")
+    if mpi is not None:
+        return workers_of(nodes, mpi) + 1
+    for role in TENSORFLOW_ROLES:
+        count = (tensorflow or {}).get(role, 0)
+        if not isinstance(count, int):
+            return count
+        nodes += count
+    return nodes
 
 
 def nodes_with_launcher(workers: int, nodes: int) -> int:

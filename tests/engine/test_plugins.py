@@ -1,11 +1,9 @@
-"""Own frameworks: the examples as a user runs them, and what is said of a plugin that is wrong."""
+"""Frameworks by plugins: TensorFlow's roles, one of a user, and what is said of a plugin that is wrong."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,17 +12,6 @@ from pulumi_trainer.provider.jobs.runs import Identity
 
 from .conftest import Project
 from .test_examples import previewed_objects
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def example(request: pytest.FixtureRequest, project: Project) -> Project:
-    """An example, copied as a user would."""
-    shutil.copytree(ROOT / "examples" / "plugins" / request.param, project.folder, dirs_exist_ok=True)
-    project.name = request.param
-    assert project.run("stack", "init").code == 0
-    return project
 
 
 def runs_as_previewed(project: Project) -> dict[str, Any]:
@@ -48,37 +35,101 @@ def environment(jobset: dict[str, Any], step: str) -> dict[str, str]:
     return {e["name"]: e.get("value", "") for e in container["env"]}
 
 
+ROLES = r"""
+runtime = trainer.ClusterTrainingRuntime(
+    "roles",
+    ml_policy=trainer.TensorFlowPolicy(COUNTS),
+    template=trainer.JobSetTemplate(replicated_jobs=[trainer.ReplicatedJob(name="node", backoff_limit=0, pod_spec={
+        "restart_policy": "Never", "termination_grace_period_seconds": 1,
+        "containers": [{"name": "node", "image": "python:3.12"}],
+    })]),
+)
+
+
+# Each task of the cluster knows one number. It asks all others for theirs; their sum is what all know in the end. The
+# evaluator, which is no part of the cluster, asks the parameter servers for the sum.
+def train():
+    import json, os, socket, socketserver, threading, time
+
+    config = json.loads(os.environ["TF_CONFIG"])
+    me = (config["task"]["type"], config["task"]["index"])
+    cluster = {(role, i): at for role, all_ in config["cluster"].items() for i, at in enumerate(all_)}
+    assert me in cluster or me == ("evaluator", 0), f"{me} is not in {cluster}"
+    asked_by, total, all_known = set(), 0, threading.Event()
+
+    class Answer(socketserver.StreamRequestHandler):
+        def handle(self):
+            asker, question = json.loads(self.rfile.readline())
+            if question == "sum":
+                all_known.wait()
+            self.wfile.write(b"%d\n" % (total if question == "sum" else number))
+            asked_by.add(tuple(asker))
+
+    def ask(address, question):
+        host, port = address.split(":")
+        while True:
+            try:
+                with socket.create_connection((host, int(port))) as peer:
+                    peer.sendall(json.dumps([me, question]).encode() + b"\n")
+                    return int(peer.makefile().readline())
+            except OSError:  # it is not there yet
+                time.sleep(0.1)
+
+    if me not in cluster:
+        sums = {ask(address, "sum") for (role, _), address in cluster.items() if role == "ps"}
+        print(*me, "hears of", *sums, flush=True)
+        return
+    number = 10 ** list(cluster).index(me)
+    host, port = cluster[me].split(":")
+    server = socketserver.ThreadingTCPServer((host, int(port)), Answer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    total = number + sum(ask(address, "number") for other, address in cluster.items() if other != me)
+    all_known.set()
+    print(*me, "knows of", total, flush=True)
+    while me[0] == "ps" or len(asked_by) < len(cluster) - 1:
+        time.sleep(0.1)
+
+
+trainer.TrainJob("roles", runtime=runtime, trainer=trainer.CustomTrainer(func=train), wait_for="complete")
+"""
+
+
 @pytest.mark.core
-@pytest.mark.parametrize("example", ["tensorflow"], indirect=True)
-def test_tensorflow_roles_find_each_other(example: Project) -> None:
-    jobset = runs_as_previewed(example)
+def test_tensorflow_roles_find_each_other(project: Project) -> None:
+    """Without TensorFlow: the program only talks. `tests/frameworks` trains."""
+    project.program(ROLES.replace("COUNTS", "workers=2, ps=2, chief=1, evaluator=1"))
+    jobset = runs_as_previewed(project)
     name = jobset["metadata"]["name"]
     config = environment(jobset, "ps")["TF_CONFIG"].replace("$(TASK_INDEX)", "1")
     cluster = {
-        role: [f"{name}-{role}-0-{i}.{name}:2222" for i in range(n)]
-        for role, n in [("chief", 1), ("worker", 2), ("ps", 2)]
+        "chief": [f"{name}-chief-0-0.{name}:2222"],
+        "worker": [f"{name}-node-0-{i}.{name}:{2223 + i}" for i in range(2)],
+        "ps": [f"{name}-ps-0-{i}.{name}:{2225 + i}" for i in range(2)],
     }
     assert json.loads(config) == {"cluster": cluster, "task": {"type": "ps", "index": 1}}
-    logs = example.logs("roles")
+    logs = project.logs("roles")
     told = [(role, int(i), int(n)) for role, i, n in re.findall(r"(\w+) (\d) knows of (\d+)", logs)]
     tasks = [("chief", 0), ("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1)]
     assert sorted(told) == [(*task, 11111) for task in tasks]
-    assert "evaluator 0 hears of 11111" in logs
-    again = example.up()
+    again = project.up()
     assert "unchanged" in again.out and "created" not in again.out
 
 
-@pytest.mark.parametrize("example", ["paddle"], indirect=True)
-def test_paddle_trainers_pass_numbers_round(example: Project) -> None:
-    jobset = runs_as_previewed(example)
-    name = jobset["metadata"]["name"]
-    env = environment(jobset, "node")
-    hosts = [f"{name}-node-0-{i}.{name}" for i in range(3)]
-    assert env["PADDLE_TRAINERS_NUM"] == "3" and env["PADDLE_MASTER"] == f"{hosts[0]}:6071"
-    assert env["PADDLE_TRAINER_ENDPOINTS"] == ",".join(f"{host}:6170" for host in hosts)
-    assert env["PADDLE_CURRENT_ENDPOINT"] == f"{name}-node-0-$(PADDLE_TRAINER_ID).{name}:6170"
-    logs = example.logs("ring")
-    assert sorted(re.findall(r"trainer (\d) of 3 knows of (\d+)", logs)) == [(str(i), "111") for i in range(3)]
+def test_counts_that_are_not_a_cluster_are_refused_together(project: Project) -> None:
+    problems = {
+        "chief=2, ps=-1, evaluator=3": ("ml_policy.chief", "ml_policy.ps", "ml_policy.evaluator"),
+        "workers=-1": ("cannot have -1 workers",),
+        "workers=0": ("neither workers nor a chief",),
+        "workers=0, chief=1, ps=1": ("parameter servers need workers",),
+        "num_nodes=2": ("num_nodes: unknown", "workers"),
+    }
+    for counts, found in problems.items():
+        project.program(ROLES.replace("COUNTS", counts))
+        refused = project.run("preview")
+        assert refused.code != 0
+        for words in found:
+            assert words in refused.out, (counts, refused.out)
+        print(refused.out)
 
 
 RAY = """

@@ -66,6 +66,8 @@ for policy in (
     trainer.JAXPolicy(),
     trainer.XGBoostPolicy(),
     trainer.FluxPolicy(num_proc_per_node=1),
+    trainer.TensorFlowPolicy(workers=2, ps=1, chief=1, evaluator=1, port=3000),
+    trainer.PaddlePolicy(num_nodes=2, port=7000),
 ):
     trainer.TrainingRuntime(f"runtime-{policy.framework}", ml_policy=policy, template=template, force=True)
 for gang in (

@@ -12,7 +12,7 @@ from tests.engine.conftest import Project
 
 from .conftest import EXAMPLES
 
-NAMES = ("deepspeed", "fsdp2", "jax", "mlx", "mpi", "plain", "xgboost")
+NAMES = ("deepspeed", "fsdp2", "jax", "mlx", "mpi", "paddle", "plain", "tensorflow", "xgboost")
 SECONDS = 900
 """Time for the first `up`, which may have to download packages."""
 
@@ -117,17 +117,24 @@ def plain(project: Project, metrics: dict[str, Any], logs: str) -> None:
     assert str(metrics["voters"]) == "2"
 
 
+def data_parallel(project: Project, metrics: dict[str, Any], logs: str) -> None:
+    sums_up(metrics, logs)
+    the_same_model(logs)
+
+
 TOGETHER = {
     "deepspeed": deepspeed,
     "fsdp2": fsdp2,
     "jax": jax,
     "mlx": mlx,
     "mpi": mpi,
+    "paddle": data_parallel,
     "plain": plain,
+    "tensorflow": data_parallel,
     "xgboost": xgboost,
 }
-ACCURACY = {"fsdp2": 0.98, "mpi": 0.93, **dict.fromkeys(("deepspeed", "jax", "mlx", "plain", "xgboost"), 0.95)}
-SAMPLES = {"fsdp2": 9000, **dict.fromkeys(("deepspeed", "jax", "mlx", "mpi", "plain", "xgboost"), 1436)}
+ACCURACY = {**dict.fromkeys(NAMES, 0.95), "fsdp2": 0.98, "mpi": 0.93}
+SAMPLES = {**dict.fromkeys(NAMES, 1436), "fsdp2": 9000}
 RANKS = {"deepspeed": {*"0123"}}
 """An example with other ranks than 0 and 1."""
 
@@ -157,7 +164,9 @@ IN_A_CLUSTER = {
     "jax": ("JAX_COORDINATOR_ADDRESS",),
     "mlx": ("/usr/sbin/sshd", "mpi-ssh-auth", "slots=1"),
     "mpi": ("/usr/sbin/sshd", "OMPI_MCA_orte_default_hostfile", "mpi-ssh-auth", "slots=1"),
+    "paddle": ("/etc/paddle", "paddle.distributed.launch", "TRAINER_CHECKPOINT_DIR"),
     "plain": ("TRAINER_OUTPUT_DIR",),
+    "tensorflow": ("/etc/tensorflow", "TRAINER_CHECKPOINT_DIR"),
     "xgboost": ("DMLC_TRACKER_URI",),
 }
 

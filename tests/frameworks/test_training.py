@@ -256,6 +256,17 @@ def wait_for(project: Project, name: str, text: str) -> None:
         time.sleep(0.5)
 
 
+def process_of(project: Project, task: str, name: str) -> psutil.Process:
+    """The process that runs the program in a Pod of a job."""
+    for first in project.processes("bootstrap.py"):
+        mark = first.environ().get("PULUMI_TRAINER_JOB", "")
+        if task in mark and name in mark:
+            return next(
+                child for child in reversed(first.children(recursive=True)) if "/main.py" in " ".join(child.cmdline())
+            )
+    raise AssertionError(f"no process of {task}")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc and SCHED_IDLE are Linux's")
 @pytest.mark.parametrize("imports", [True, False])
 def test_no_rank_dies_when_threads_of_gloo_are_slower_than_the_end_of_python(project: Project, imports: bool) -> None:

@@ -172,7 +172,7 @@ def test_jobs_of_training_operator(kind: str, mode: str, run: Any) -> None:
         ),
         (v1("PyTorchJob", nprocPerNode="8", pytorchReplicaSpecs=roles(Worker=2)), ["numNodes: 2", "trainer.numProcPerNode: 8"]),
         (v1("MPIJob", slotsPerWorker=4, mpiReplicaSpecs=roles(Launcher=1, Worker=2)), ["numNodes: 2", "numProcPerNode: 4"]),
-        (v1("TFJob", tfReplicaSpecs=roles(PS=2, Chief=1, Worker=2)), ["numNodes: 3", "PS and Evaluator need your own runtime"]),
+        (v1("TFJob", tfReplicaSpecs=roles(PS=2, Chief=1, Worker=2)), ["numNodes: 3", "your own runtime with TensorFlowPolicy"]),
         (v1("XGBoostJob", xgbReplicaSpecs=roles(Master=1, Worker=2)), ["xgboost-distributed", "numNodes: 3"]),
         (v1("JAXJob", jaxReplicaSpecs=roles(Worker=2)), ["jax-distributed", "numNodes: 2"]),
         (v1("PaddleJob", paddleReplicaSpecs={"Worker": {}}), ["runtimeRef.name: paddle", "numNodes: 1"]),

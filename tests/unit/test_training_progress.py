@@ -198,3 +198,11 @@ def test_status_reads_the_progress_of_what_runs_or_has_no_recorded_end(
     job = ReachedJob("team", "j", client=cast("Client", Log()))
     (state,) = with_progress([State(job, JobStatus("j", "team", phase=phase), view=seen)])
     assert state.status is not None and state.status.progress == ({"progressPercentage": 7} if asked else None)
+
+
+def test_a_chief_is_followed_before_the_workers() -> None:
+    steps = sorted(
+        ("ps", "node", "chief"),
+        key=lambda step: training_progress._rank({"metadata": {"labels": {training_progress.STEP: step}}}),
+    )
+    assert steps == ["chief", "node", "ps"]

@@ -38,8 +38,8 @@ KINDS = {
     "PyTorchJob": _Kind("pytorchReplicaSpecs", ("Master", "Worker"), "torch-distributed", "start the script with torchrun"),
     "TFJob": _Kind(
         "tfReplicaSpecs", ("Chief", "Master", "Worker"), "tensorflow",
-        "Trainer has no policy that sets TF_CONFIG, which the catalogue's runtime tensorflow sets for workers; PS and Evaluator"
-        " need your own runtime",
+        "Trainer has no policy that sets TF_CONFIG, which the catalogue's runtime tensorflow sets for workers; other roles"
+        " need your own runtime with TensorFlowPolicy",
     ),
     "MPIJob": _Kind(
         "mpiReplicaSpecs", ("Worker",), "deepspeed-distributed",

@@ -1,5 +1,7 @@
 """The registry of plugins: built-in ones, those of installed packages, and those that a program has registered.
 
+Frameworks that Kubeflow Trainer does not have are plugins of this package, which are loaded for runtimes with their policies.
+
 Plugins outside this package are validated when they are loaded, and problems name the plugin.
 """
 
@@ -43,6 +45,9 @@ PHASES: Mapping[str, Any] = {
 }
 """Method -> protocol, in the order in which the phases run."""
 
+SHIPPED = ("paddle", "tensorflow")
+"""Policies of `spec.mlPolicy` that Kubeflow Trainer does not have, and plugins of this package implement."""
+
 _registered: list[Plugin] = []
 
 
@@ -57,7 +62,7 @@ def register_plugin(plugin: Plugin) -> None:
     if any(_identity(p) == _identity(plugin) for p in _packaged()):
         return
     same = [p for p in _registered if _identity(p) == _identity(plugin)]
-    others = [p for p in (*BUILT_IN, *_packaged(), *_registered) if p not in same]
+    others = [p for p in (*BUILT_IN, *_shipped(), *_packaged(), *_registered) if p not in same]
     found = [*_faults(plugin, others)]
     if found:
         raise Invalid(*found)
@@ -69,10 +74,29 @@ def own_plugins() -> tuple[Plugin, ...]:
     return (*_packaged(), *_registered)
 
 
-def own_policies() -> dict[str, type[Policy]]:
-    """Return the policies of users' plugins by their places: `mlPolicy.tensorflow`."""
+def _plugins_for(ml_policy: Any) -> tuple[Plugin, ...]:
+    """Return the plugins that are not part of Kubeflow Trainer: this package's only for a runtime with their policies."""
+    if isinstance(ml_policy, dict) and any(ml_policy.get(name) is not None for name in SHIPPED):
+        return (*_shipped(), *own_plugins())
+    return own_plugins()
+
+
+@cache
+def _shipped() -> tuple[Plugin, ...]:
+    """Return the plugins of this package; they need pydantic, which takes a moment to load."""
+    from pulumi_trainer.provider.trainer.pipeline.plugins.paddle import Paddle
+    from pulumi_trainer.provider.trainer.pipeline.plugins.tensorflow import TensorFlow
+
+    return (Paddle(), TensorFlow())
+
+
+def own_policies(spec: Mapping[str, Any]) -> dict[str, type[Policy]]:
+    """Return the policies of a runtime's spec that plugins add to those of Kubeflow Trainer, by their places: `mlPolicy.ray`.
+
+    Policies of users' plugins are there also if the spec does not have them.
+    """
     found: dict[str, type[Policy]] = {}
-    for plugin in own_plugins():
+    for plugin in _plugins_for(spec.get("mlPolicy")):
         for policy in plugin.policies:
             if not isinstance(policy, str):
                 found[policy.serves] = policy
@@ -82,10 +106,10 @@ def own_policies() -> dict[str, type[Policy]]:
 def split_own_policies(
     spec: dict[str, Any], plugins: Sequence[Plugin], findings: Findings
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return a runtime's spec without the policies of users' plugins, and these policies by part of the spec."""
+    """Return a runtime's spec without the policies of `own_policies`, and these policies by part of the spec."""
     rest = dict(spec)
     own: dict[str, dict[str, Any]] = {}
-    for place, policy in own_policies().items():
+    for place, policy in own_policies(spec).items():
         part, name = policy.parts()
         given = rest.get(part)
         if not isinstance(given, dict) or given.get(name) is None:
@@ -116,7 +140,7 @@ def own_policy_problems(spec: Mapping[str, Any]) -> list[Problem]:
     """Return a problem for each policy of a user's plugin in a runtime's spec that goes to Kubeflow Trainer."""
     why = "is a plugin's own policy, which Kubeflow Trainer does not know"
     found: list[Problem] = []
-    for place, policy in own_policies().items():
+    for place, policy in own_policies(spec).items():
         part, name = policy.parts()
         if name in section(spec, part):
             found.append(Problem(f"spec.{place}", why, "use mode jobset"))
@@ -124,8 +148,9 @@ def own_policy_problems(spec: Mapping[str, Any]) -> list[Problem]:
 
 
 def served_policies(plugins: Sequence[Plugin]) -> list[str]:
-    """Return the places of all policies that a plugin implements: the built-in ones of a release, and users'."""
-    return sorted(map(_place, chain.from_iterable(plugin.policies for plugin in (*plugins, *own_plugins()))))
+    """Return the places of all policies that a plugin implements: the built-in ones of a release, this package's, and users'."""
+    found = map(_place, chain.from_iterable(plugin.policies for plugin in (*plugins, *own_plugins())))
+    return sorted([*found, *(f"mlPolicy.{name}" for name in SHIPPED)])
 
 
 def launcher(framework: str) -> tuple[str, ...] | None:
@@ -142,10 +167,10 @@ def run(phase: str, info: Info, job: TrainJob, plugins: Sequence[Plugin]) -> Ite
     The built-in `plugins` of a release come first, so that users' plugins find counts and host names. The JobSet is built last:
     objects that its Pods mount come before it, and a builder may still change Pod sets.
     """
-    builtin, own = list(plugins), list(own_plugins())
-    order = [*builtin, *own]
+    builtin, added, own = list(plugins), _plugins_for(info.ml_policy), list(own_plugins())
+    order = [*builtin, *added]
     if phase == "build":
-        order = [*builtin[:-1], *own, builtin[-1]]
+        order = [*builtin[:-1], *added, builtin[-1]]
     built: dict[str, str] = {}
     for plugin in order:
         if not hasattr(plugin, phase):
@@ -239,7 +264,7 @@ def _load() -> tuple[tuple[Plugin, ...], tuple[Problem, ...]]:
         except Exception as error:
             found.append(_packaged_fault(entry, Problem("", f"cannot be imported: {type(error).__name__}: {error}")))
             continue
-        faults = [*_faults(plugin, [*BUILT_IN, *plugins])]
+        faults = [*_faults(plugin, [*BUILT_IN, *_shipped(), *plugins])]
         found += [_packaged_fault(entry, fault) for fault in faults]
         if not faults:
             plugins.append(plugin)

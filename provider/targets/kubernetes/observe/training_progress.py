@@ -35,7 +35,7 @@ ALL_BYTES = 4 * 2**20
 IDLE = 60.0
 """Seconds without data after which a log is opened again: the connection may have broken silently."""
 PAUSE = 1.0
-_ORDER = ("launcher", "node")
+_ORDER = ("launcher", "chief", "node")
 """Steps whose rank 0 prints the training's progress; before these steps run, other steps are read."""
 
 
