@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 import docs_reference
 import json_output_schemas
@@ -18,6 +19,16 @@ from tests.documented import PAGES, ROOT, all_blocks
 
 TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
 WORDS = {page: " ".join(text.split()) for page, text in TEXTS.items()}
+PROSE = [
+    *("README.md", "CONTRIBUTING.md", *(page for page in PAGES if page.startswith("docs/"))),
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "examples").rglob("README.md")),
+]
+"""The pages for people."""
+
+MOST_WORDS = 35
+"""A sentence with more words is long."""
+
+MOST_LONG_SENTENCES = 20
 
 
 def rows(page: str, heading: str) -> list[list[str]]:
@@ -204,3 +215,40 @@ def test_the_glossary_is_sorted_and_names_what_exists() -> None:
     assert terms == sorted(terms, key=str.lower)
     for text in re.findall(r"`([A-Z]\w+)(?:\(\))?`", TEXTS["docs/glossary.md"]):
         assert hasattr(pulumi_trainer, text), text
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Yield paragraphs and items of lists as one line each, without code blocks, comments, tables and headings."""
+    text = re.sub(r"^ *```.*?^ *```|<!--.*?-->", "\n\n", text, flags=re.M | re.S)
+    lines: list[str] = []
+    for line in [*map(str.strip, text.split("\n")), ""]:
+        if not line or line.startswith(("|", "#")) or re.match(r"(\d+\.|[-*]) ", line):
+            yield " ".join(lines)
+            lines = []
+        if not line.startswith(("|", "#")):
+            lines.append(line)
+
+
+def _long_sentences(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number of words and the text of each long sentence; a colon before a capital or code ends one, too."""
+    for paragraph in _paragraphs(text):
+        without_targets = re.sub(r"\]\([^)]*\)", "]", paragraph)
+        for sentence in re.split(r"(?<=[.!?:])\s+(?=[\"'`*(\[A-Z])", without_targets):
+            words = len(re.findall(r"\S*\w\S*", sentence))
+            if words > MOST_WORDS:
+                yield words, sentence
+
+
+def test_few_sentences_are_long() -> None:
+    long = [
+        f"{page}: {words} words: {sentence}"
+        for page in PROSE
+        for words, sentence in _long_sentences((ROOT / page).read_text())
+    ]
+    assert len(long) <= MOST_LONG_SENTENCES, "make two sentences or a list of some of these:\n" + "\n".join(long)
+
+
+def test_a_long_sentence_is_found() -> None:
+    text = f"# Title\n\n- {'word ' * 20}\n  [{'word ' * 15}x](target.md).\n- Short.\n\n```\n{'word ' * 40}\n```\n"
+    assert [words for words, _ in _long_sentences(text)] == [36]
+    assert not [*_long_sentences(text.replace("  [", "  end. [", 1).replace("# Title", f"# {'word ' * 40}"))]
