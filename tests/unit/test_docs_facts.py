@@ -103,17 +103,6 @@ def test_messages_that_pages_show_are_those_of_the_code() -> None:
     assert CONTENT.removeprefix("give ") in TEXTS["docs/troubleshooting.md"]
 
 
-def test_paths_of_policy_packs_exist() -> None:
-    (block,) = [block for block in all_blocks("docs/policies.md") if "--policy-pack" in block.text and block.sketch]
-    folder = ROOT
-    for word, path in re.findall(r"(cd|--policy-pack|-r) (\S+)", block.text):
-        assert (folder / path).exists(), path
-        if word == "cd":
-            folder /= path
-        elif word == "--policy-pack":
-            assert (folder / path / "PulumiPolicy.yaml").exists() and (folder / "Pulumi.yaml").exists()
-
-
 def test_titles_in_the_navigation_are_those_of_pages() -> None:
     """A group of pages and a page do not have the same title."""
     nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
