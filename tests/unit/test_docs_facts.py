@@ -13,7 +13,6 @@ import pytest
 from pulumi_trainer.provider.jobs.attempts import Goodput
 from pulumi_trainer.provider.jobs.status import Phase
 from pulumi_trainer.provider.kubernetes.client.kubeconfig import CONTENT
-from pulumi_trainer.provider.kueue import object_checks
 
 from tests.documented import PAGES, ROOT, all_blocks
 
@@ -94,12 +93,6 @@ def test_the_role_for_outputs_is_described_with_all_of_its_verbs() -> None:
 
 
 def test_messages_that_pages_show_are_those_of_the_code() -> None:
-    hint = object_checks._RENAME_KIND["Topology"].format(kind="Topology")
-    assert f"Hint: {hint}" in WORDS["docs/queues.md"]
-    assert "jobs use {used} {resource} in flavor {flavor}, {beyond} more than the new quota of {nominal}" in source(
-        "provider/trainer/admission/warnings"
-    )
-    assert "jobs use 16 nvidia.com/gpu in flavor h100, 8 more than the new quota of 8" in WORDS["docs/queues.md"]
     assert CONTENT.removeprefix("give ") in TEXTS["docs/troubleshooting.md"]
 
 
