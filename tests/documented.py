@@ -1,7 +1,7 @@
 """The code blocks of README.md and docs/, and which test runs which: the comment before a block says it.
 
 <!-- test: tests/engine/test_docs.py -->    this test runs the block, and gets it from `blocks`; several may
-<!-- sketch: needs two GPUs -->             no test runs it, for this reason
+<!-- sketch: a picture of the rooms -->     no test can run it, for this reason, which is not what a test would cost
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 import docs_reference
 import json_output_schemas
@@ -12,12 +13,21 @@ import pytest
 from pulumi_trainer.provider.jobs.attempts import Goodput
 from pulumi_trainer.provider.jobs.status import Phase
 from pulumi_trainer.provider.kubernetes.client.kubeconfig import CONTENT
-from pulumi_trainer.provider.kueue import object_checks
 
 from tests.documented import PAGES, ROOT, all_blocks
 
 TEXTS = {page: (ROOT / page).read_text() for page in PAGES}
 WORDS = {page: " ".join(text.split()) for page, text in TEXTS.items()}
+PROSE = [
+    *("README.md", "CONTRIBUTING.md", *(page for page in PAGES if page.startswith("docs/"))),
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "examples").rglob("README.md")),
+]
+"""The pages for people."""
+
+MOST_WORDS = 35
+"""A sentence with more words is long."""
+
+MOST_LONG_SENTENCES = 20
 
 
 def rows(page: str, heading: str) -> list[list[str]]:
@@ -91,24 +101,7 @@ def test_the_role_for_outputs_is_described_with_all_of_its_verbs() -> None:
 
 
 def test_messages_that_pages_show_are_those_of_the_code() -> None:
-    hint = object_checks._RENAME_KIND["Topology"].format(kind="Topology")
-    assert f"Hint: {hint}" in WORDS["docs/queues.md"]
-    assert "jobs use {used} {resource} in flavor {flavor}, {beyond} more than the new quota of {nominal}" in source(
-        "provider/trainer/admission/warnings"
-    )
-    assert "jobs use 16 nvidia.com/gpu in flavor h100, 8 more than the new quota of 8" in WORDS["docs/queues.md"]
     assert CONTENT.removeprefix("give ") in TEXTS["docs/troubleshooting.md"]
-
-
-def test_paths_of_policy_packs_exist() -> None:
-    (block,) = [block for block in all_blocks("docs/policies.md") if "--policy-pack" in block.text and block.sketch]
-    folder = ROOT
-    for word, path in re.findall(r"(cd|--policy-pack|-r) (\S+)", block.text):
-        assert (folder / path).exists(), path
-        if word == "cd":
-            folder /= path
-        elif word == "--policy-pack":
-            assert (folder / path / "PulumiPolicy.yaml").exists() and (folder / "Pulumi.yaml").exists()
 
 
 def test_titles_in_the_navigation_are_those_of_pages() -> None:
@@ -212,3 +205,40 @@ def test_the_glossary_is_sorted_and_names_what_exists() -> None:
     assert terms == sorted(terms, key=str.lower)
     for text in re.findall(r"`([A-Z]\w+)(?:\(\))?`", TEXTS["docs/glossary.md"]):
         assert hasattr(pulumi_trainer, text), text
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Yield paragraphs and items of lists as one line each, without code blocks, comments, tables and headings."""
+    text = re.sub(r"^ *```.*?^ *```|<!--.*?-->", "\n\n", text, flags=re.M | re.S)
+    lines: list[str] = []
+    for line in [*map(str.strip, text.split("\n")), ""]:
+        if not line or line.startswith(("|", "#")) or re.match(r"(\d+\.|[-*]) ", line):
+            yield " ".join(lines)
+            lines = []
+        if not line.startswith(("|", "#")):
+            lines.append(line)
+
+
+def _long_sentences(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number of words and the text of each long sentence; a colon before a capital or code ends one, too."""
+    for paragraph in _paragraphs(text):
+        without_targets = re.sub(r"\]\([^)]*\)", "]", paragraph)
+        for sentence in re.split(r"(?<=[.!?:])\s+(?=[\"'`*(\[A-Z])", without_targets):
+            words = len(re.findall(r"\S*\w\S*", sentence))
+            if words > MOST_WORDS:
+                yield words, sentence
+
+
+def test_few_sentences_are_long() -> None:
+    long = [
+        f"{page}: {words} words: {sentence}"
+        for page in PROSE
+        for words, sentence in _long_sentences((ROOT / page).read_text())
+    ]
+    assert len(long) <= MOST_LONG_SENTENCES, "make two sentences or a list of some of these:\n" + "\n".join(long)
+
+
+def test_a_long_sentence_is_found() -> None:
+    text = f"# Title\n\n- {'word ' * 20}\n  [{'word ' * 15}x](target.md).\n- Short.\n\n```\n{'word ' * 40}\n```\n"
+    assert [words for words, _ in _long_sentences(text)] == [36]
+    assert not [*_long_sentences(text.replace("  [", "  end. [", 1).replace("# Title", f"# {'word ' * 40}"))]

@@ -10,6 +10,7 @@ from pulumi_trainer.provider.cli import commands
 
 from tests.documented import PAGES, ROOT, all_blocks
 
+MOST_SKETCHES = 12
 PULUMIS_OWN = (
     "no Pulumi.yaml project file found",
     "PULUMI_ACCESS_TOKEN must be set for login during non-interactive CLI sessions",
@@ -29,6 +30,11 @@ def test_each_block_is_run_or_has_a_reason(page: str) -> None:
         for test in block.tests:
             code = (ROOT / test).read_text()
             assert f'blocks("{page}", __file__)' in code or "pages_run_by(__file__)" in code, f"{block.where}: {test}"
+
+
+def test_few_blocks_are_sketches() -> None:
+    sketches = [f"{block.where}: {block.sketch}" for page in PAGES for block in all_blocks(page) if block.sketch]
+    assert len(sketches) <= MOST_SKETCHES, sketches
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -37,6 +37,7 @@ from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.pod.code import with_user_tracebacks
 from pulumi_trainer.provider.pod.scripts import finish_tool, run_tool
 
+from tests.documented import blocks
 from tests.fine_tuning import methods, test_methods
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -1169,8 +1170,9 @@ def test_the_jobsets_of_each_tool_are_recorded() -> None:
 
 
 def test_the_guide_shows_the_message() -> None:
-    said = found(sft(learning_rat=1e-4))[0]
-    assert said in (ROOT / "docs/guides/fine-tuning.md").read_text()
+    (said,) = found(sft(learning_rat=1e-4))
+    (block,) = blocks("docs/guides/fine-tuning.md", __file__)
+    assert block.text.endswith(f"{said}\n")
 
 
 ARGS: dict[str, Any] = {

@@ -16,6 +16,8 @@ from pulumi_trainer.provider.targets.local import LocalTarget, machine, memory_l
 from pulumi_trainer.provider.targets.local.failure import Failure, cause_summary, report
 from pulumi_trainer.provider.targets.local.process import MARK
 
+from tests.documented import blocks
+
 FILL = "held = bytearray(b'x') * ({mib} << 20); print('filled', flush=True)\n"
 """Takes memory; zeros alone would take none."""
 WAIT = "import time; time.sleep(120)\n"
@@ -75,8 +77,8 @@ def test_a_container_that_reaches_its_limit_is_killed_and_the_job_says_so(local:
     status = run(local, jobset(limited(python(program + WAIT))))
     assert status.phase == "Failed"
     first, *_, last = status.message.splitlines()
-    assert first == "step node, pod job-node-0-0, index 0: memory limit 300Mi reached (container node)"
-    assert last == "Hint: raise resources_per_node, or use a smaller batch"
+    (block,) = blocks("docs/on-this-machine.md", __file__)
+    assert [first, "...", last] == block.text.replace("digits", "job").splitlines()
     assert "  begins" in status.message.splitlines(), status.message
     [attempt] = status.attempts
     assert (attempt.cause, attempt.detail) == ("OOMKilled", "memory limit 300Mi reached")

@@ -42,6 +42,7 @@ from pulumi_trainer.provider.pod import code as api_code
 from pulumi_trainer.provider.pod.shared import s3
 from pulumi_trainer.provider.trainer.catalog import git
 
+from tests.documented import blocks
 from tests.moto_server import moto_server
 
 FILES = {
@@ -920,6 +921,19 @@ def test_an_archive_that_a_power_failure_has_damaged_is_written_anew(
     assert note.endswith("so they cannot be compared")
     source_archives.store(tree.digest, lambda: tree.archive)
     assert source_archives.read(tree.digest) == tree.archive
+
+
+def test_the_page_shows_a_changed_project(tmp_path: Path, home: Path) -> None:
+    (block,) = blocks("docs/projects.md", __file__)
+    begin = "import math\n\nlearning_rate = "
+    trees = [
+        read_tree(write(tmp_path / rate, {"config/train_small.py": f"{begin}{rate}\n"})) for rate in ("1e-3", "3e-4")
+    ]
+    for tree in trees:
+        source_archives.store(tree.digest, lambda tree=tree: tree.archive)
+    (note,) = source_changes.source_notes(*(project_inputs("gpt-1a2b3", tree) for tree in trees))
+    digests = r"\b[0-9a-f]{8}\b"
+    assert re.sub(digests, "DIGEST", note) == re.sub(digests, "DIGEST", block.text.strip())
 
 
 def test_links_of_a_revision_are_copies_of_its_files(tmp_path: Path, home: Path) -> None:
