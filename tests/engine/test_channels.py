@@ -56,7 +56,7 @@ WRONG_SAYS = (
     'TrainJob("a") (__main__.py:', "follow: requires a RuntimeChannel as runtime",
     "must be one of pin, patch, minor, any, not 'all'", "runtime: not a valid offer of a RuntimeChannel",
     "release: '3.0.0' is not a release of plain of the catalogue runtimes", "catalog: requires release",
-    ".catalog: runtims: is not a folder. Hint: did you mean runtimes? a catalogue has one folder a runtime",
+    ".catalog: runtims: is not a folder. Hint: did you mean runtimes?",
     ".relase: unknown field. Hint: did you mean release?", ".release: must be text, such as 2.3.0, not Output",
     ".release: must be name@release, such as torch-distributed@2.3.0, not Output",
     ".catalogue: unknown field. Hint: did you mean catalog?", ".catalog: must be a RuntimeCatalog, not 'runtimes'",

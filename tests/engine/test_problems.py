@@ -207,7 +207,7 @@ trainer.TrainJob("first", runtime="torch-distributed", trainer=command, suspend=
 def test_problems_of_jobs_that_are_constructed_later_are_reported(project: Project, first: str) -> None:
     project.program(first + LATE, head=HEAD)
     (line,) = told(project.up(ok=False))
-    assert line.startswith('TrainJob("wrong") (__main__.py:') and "Hint: the label a b" in line
+    assert line.startswith('TrainJob("wrong") (__main__.py:') and "Hint: correct the label 'a b'" in line
     made = {job.name.partition("-")[0] for job in project.target.jobs.list_all()}
     assert made == ({"first", "late"} if first else {"late"})
 

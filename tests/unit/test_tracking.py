@@ -379,5 +379,8 @@ class TestStart:
 
 
 def test_a_plan_with_tracking_imports_no_tracker(planned: Any) -> None:
+    trackers = ("mlflow", "wandb", "trackio", "tensorboard", "tensorboardX")
+    loaded = {name: sys.modules.pop(name) for name in trackers if name in sys.modules}
     planned(trainer.WandB(), packages=["wandb"])
-    assert not {"mlflow", "wandb", "trackio", "tensorboard", "tensorboardX"} & sys.modules.keys()
+    assert not {*trackers} & sys.modules.keys()
+    sys.modules.update(loaded)
