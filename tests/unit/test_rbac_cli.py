@@ -134,7 +134,10 @@ def test_every_rule_says_what_it_is_for(mode: Any) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["-n", "A b"], "'A b' is not a valid name: a lowercase RFC 1123 label"), (["--service-account", "a:"], "'a:' is not NAMESPACE:NAME")],
+    [
+        (["-n", "A b"], "'A b' is not a valid name: a lowercase"),
+        (["--service-account", "a:"], "'a:' is not NAMESPACE:NAME"),
+    ],
 )
 def test_what_is_wrong_is_one_line(arguments: list[str], words: str) -> None:
     done = run(*arguments)
