@@ -135,7 +135,7 @@ test-frameworks: ## train with every framework's real packages, MPI's mpirun too
 	@$(RUN) exec python tools/debian.py
 	@$(PYTEST) $(RERUN) tests/frameworks tests/fine_tuning -m 'not whole'
 	@.venv/bin/python -m tools.cluster build --nodes
-	@$(PYTEST) $(RERUN) tests/nodes/test_mpi_frameworks.py
+	@$(PYTEST) $(RERUN) tests/nodes/test_mpi_frameworks.py tests/nodes/test_tensorflow_and_paddle.py
 
 test-fine-tuning: ## train with all methods of TRL, Transformers, LLaMA-Factory and torchtune: about 13 minutes on 2 cores; some on real nodes (Linux, root)
 	@$(SETUP) --dev

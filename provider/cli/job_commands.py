@@ -51,6 +51,16 @@ def _version(given: Given) -> None:
 
 
 @command(
+    "completion", "Print a script that completes commands and options in a shell, for example `completion bash`.",
+    option("shell", metavar="SHELL", choices=("bash", "zsh", "tcsh"), help="Shell: bash, zsh or tcsh."),
+)  # fmt: skip
+def _completion(given: Given) -> None:
+    from pulumi_trainer.provider.cli import completion
+
+    completion.print_script(given.shell)
+
+
+@command(
     "init", "Create a new Pulumi project, for example `init --template gpu-cluster training`.",
     option("directory", metavar="DIR", type=Path, help="Folder of the project, for example digits."),
     option("--template", default="quickstart", help="Template: quickstart (default), gpu-cluster, platform or team."),

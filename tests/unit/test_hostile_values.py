@@ -27,6 +27,7 @@ from pulumi_trainer.program import messages
 from pulumi_trainer.provider.cli import (
     cache,
     commands,
+    completion,
     convert,
     deploy,
     doctor,
@@ -519,6 +520,7 @@ COMMANDS: dict[str, Callable[[Patch, str], None]] = {
     "import": _import,
     **{name: _operation(name) for name in ("suspend", "resume", "stop", "rerun")},
     "validate": _validate, "render": _render, "rbac": _rbac, "runtime list": _table, "runtime new": _release,
+    "completion": lambda *_: completion.print_script("bash"),
     "version": lambda _, output: version.show(output), "report": _report,
     "deploy exporter": _deploy, "deploy doctor": _deploy_doctor,
     "policy render": _policy, "policy pack": _pack,
