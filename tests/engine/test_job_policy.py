@@ -61,7 +61,7 @@ def test_rules_that_no_server_can_judge_are_refused(project: Project, store: Sto
     for line in (
         'JobPolicy("rules") (__main__.py:5).rules: a server can judge none of them: channels. Hint: set trainer:policy',
         "rules.registries: must be a list, not 'ghcr.io'",
-        "namespaces[0]: 'A': a lowercase",
+        "namespaces[0]: 'A' is not a valid name: a lowercase",
         "none.yaml: cannot be read: No such file or directory",
     ):
         assert line in said, said
