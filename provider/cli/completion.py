@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import shtab
-from pulumi_trainer.provider.cli.commands import COMMANDS, GROUPS
-from pulumi_trainer.provider.cli.parsers import PROGRAM, Parser
+from pulumi_trainer.provider.cli.parsers import COMMANDS, GROUPS, PROGRAM, Parser
 from pulumi_trainer.provider.kubernetes.terminal import print_lines
 
 

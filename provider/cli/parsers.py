@@ -40,6 +40,14 @@ class Command:
 COMMANDS: dict[str, Command] = {}
 """All commands, those of a group with its name: `cache list`."""
 
+GROUPS = {
+    "runtime": "List runtimes, and create, check and compare releases of a catalogue, for example `runtime list`.",
+    "deploy": "Print what runs parts of pulumi-trainer in a cluster, for example `deploy exporter`.",
+    "policy": "Enforce a file of rules about jobs elsewhere, for example `policy render policy.yaml`.",
+    "cache": "List and prune the cache of this user, for example `cache list`.",
+}
+"""Commands that have commands."""
+
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors look like those of the commands."""

@@ -45,12 +45,19 @@ start."""
 
 
 class Rank(NamedTuple):
-    """A container whose log has the progress of a job. started: Seconds since the epoch. trains: Whether its step trains."""
+    """A container whose log has the progress of a job.
+
+    Args:
+        started: Seconds since the epoch.
+        trains: Whether its step trains.
+        order: Place of its step in `_ORDER`.
+    """
 
     pod: str
     container: str
     started: float
     trains: bool
+    order: int = 0
 
 
 class Progress:
@@ -148,9 +155,10 @@ def with_reports(client: Client, view: JobView) -> JobView:
 
 def _last_reports(client: Client, view: JobView, lines: int, most: int) -> tuple[list[dict[str, Any]], bool]:
     """Return what the last log lines of rank 0 report, and whether these are all lines of the log."""
-    rank = rank_0(view) or _ended_rank_0(view)
-    if rank is None:
+    ranks = [rank for rank in (rank_0(view), _ended_rank_0(view)) if rank is not None]
+    if not ranks:
         return [], True
+    rank = min(ranks, key=lambda each: each.order)  # a chief that has ended the job, not a worker that still runs
     query = {"container": rank.container, "tailLines": str(lines), "timestamps": "true"}
     try:
         log = client_of(client, view).log_tail(view.namespace, rank.pod, query, most)
@@ -187,18 +195,18 @@ def rank_0(view: JobView) -> Rank | None:
             step = text(labels_of(pod).get(STEP))
             chosen = _choose(step, [*running])
             started = epoch_seconds(section(running[chosen], "state", "running").get("startedAt"))
-            return Rank(pod_name(pod), chosen, started, step == view.trainer_step)
+            return Rank(pod_name(pod), chosen, started, step == view.trainer_step, _rank(pod))
     return None
 
 
 def _ended_rank_0(view: JobView) -> Rank | None:
     """Return the newest first rank of the training, which has ended; None if it is gone."""
-    pods = [*filter(_first, view.pods_of(view.trainer_step))]
-    pod = max(pods, key=created_at, default=None)
+    pods = [pod for pod in view.pods if labels_of(pod).get(STEP) in (*_ORDER, view.trainer_step) and _first(pod)]
+    pod = min(pods, key=lambda each: (_rank(each), -created_at(each)), default=None)
     ended = [c.name for c in list_containers(pod or {}) if section(c.status, "state", "terminated")]
     if pod is None or not ended:
         return None
-    return Rank(pod_name(pod), _choose(view.trainer_step, ended), 0.0, trains=True)
+    return Rank(pod_name(pod), _choose(text(labels_of(pod).get(STEP)), ended), 0.0, trains=True, order=_rank(pod))
 
 
 def _choose(step: str, containers: Sequence[str]) -> str:
