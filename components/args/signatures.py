@@ -99,7 +99,7 @@ def not_one_of(where: str, value: Any, allowed: Sequence[str], others: str = "")
         return []
     hint = ""
     if isinstance(value, str):
-        hint = did_you_mean(value, allowed)
+        hint = did_you_mean(value, allowed, cutoff=0.75)
     expected = f"one of {', '.join(allowed)}"
     if others:
         expected = f"{others} or {' or '.join(map(repr, allowed))}"

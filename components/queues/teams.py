@@ -205,8 +205,8 @@ def duplicate_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
             if isinstance(name, str) and ("WorkloadPriorityClass", name) in made:
                 again.setdefault(made["WorkloadPriorityClass", name], []).append(name)
         for where, names in again.items():
-            hint = "give the second one priorities=() or other names"
-            yield Problem("priorities", f"{where} creates {', '.join(names)} too", hint)
+            hint = "give this one priorities=(), or other names"
+            yield Problem("priorities", f"{where} creates the WorkloadPriorityClasses {', '.join(names)} too", hint)
     if isinstance(kinds, Mapping):
         for kind, labels in kinds.items():
             if not isinstance(labels, ResourceFlavor) and ("ResourceFlavor", kind) in made:

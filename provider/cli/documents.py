@@ -6,6 +6,7 @@ Loads neither Pulumi nor a client of a cluster, and nothing that is slow to impo
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -21,7 +22,7 @@ from pulumi_trainer.provider.cli.formats import dumper
 from pulumi_trainer.provider.kubernetes.container_table import ContainerRow, container_table
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, with_hint
 from pulumi_trainer.provider.kubernetes.terminal import escaped, message, plain, print_line, print_lines
-from pulumi_trainer.provider.kubernetes.values.accessors import section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, section, text
 from pulumi_trainer.provider.kubernetes.values.documents import Document, documents
 from pulumi_trainer.provider.kubernetes.values.names import in_author_words
 from pulumi_trainer.provider.kubernetes.values.wording import aligned, did_you_mean
@@ -43,7 +44,7 @@ _BY = {
     "schema": "by the schema",
     "validating-webhook": "by Trainer's webhook",
     "jobset": "by JobSet",
-    "pods": "by the API server when its Pods are created",
+    "pods": "by the API server when its Jobs and Pods are created",
     "training-operator": "by Kubeflow Trainer, which does not know this kind",
     "warning": "because of warnings that count as errors",
     "policy": "by the rules of the platform team",
@@ -303,8 +304,21 @@ def _shown(problems: Sequence[Problem], document: Document, mode: Mode) -> Itera
 
 def _for_author(problem: Problem, document: Document, mode: Mode) -> Problem:
     """Return a problem with what its author can do."""
+    reference = section(document.content, "spec", "runtimeRef")
     if " must be created before the TrainJob" in problem.why:
-        return replace(problem, hint=_runtime_hint(document, mode) or problem.hint)
+        why = f"no {reference.get('kind', 'ClusterTrainingRuntime')} {reference.get('name')!r} among the documents"
+        return Problem("spec.runtimeRef.name", why, _runtime_hint(document, mode) or problem.hint)
+    if problem.why.startswith("unsupported runtime: "):
+        return replace(problem, where="spec.runtimeRef")
+    without_step = re.match("must have (dataset|model)-initializer job ", problem.why)
+    if without_step:
+        kind = without_step[1]
+        why = f"the runtime {reference.get('name')} has no replicated job {kind}-initializer, which fetches the {kind}"
+        return Problem(f"spec.initializer.{kind}", why, problem.hint)
+    if re.search(r"\.env\[\d+\]\.name$", problem.where):
+        for at, variable in enumerate(listed(section(document.content, "spec", "trainer").get("env"))):
+            if section(variable).get("name") == "":
+                return Problem(f"spec.trainer.env[{at}].name", "is empty", "give the variable a name")
     return with_author_hint(problem)
 
 

@@ -50,7 +50,7 @@ def read_window(month: str, since: float) -> tuple[float, float]:
         return now - since, now
     if not is_month(month) or month > month_of(now):
         raise Invalid(
-            Problem("--month", f"not a month of the past or the present one: {month}", f"for example {month_of(now)}")
+            Problem("--month", f"{month!r} is not a month up to now (expected YYYY-MM)", f"for example {month_of(now)}")
         )
     begin, end = month_window(month)
     return begin, min(end, now)

@@ -221,7 +221,7 @@ def find_run(runs: Sequence[Run], name: str, where: str) -> Run:
         if run.id == name:
             return run
     known = [*dict.fromkeys(run.id for run in runs if run.id)]
-    hint = "the job has not run yet"
+    hint = "the job has not run yet: leave it out"
     if known:
         hint = f"{did_you_mean(name, known)} the job has the runs {', '.join(known)}".strip()
     raise Invalid(Problem(where, f"no run {name!r} is recorded for this job", hint))

@@ -259,7 +259,7 @@ def test_names_that_no_pod_can_have(mode: str, run: Ran) -> None:
     pod.update({**POD, "containers": [*node, *POD["containers"]]})
     file = run.file(document, train_job())
     assert run("validate", "--mode", mode, file) == 1
-    assert "TrainJob team/job is refused by the API server when its Pods are created\n" in run.out
+    assert "TrainJob team/job is refused by the API server when its Jobs and Pods are created\n" in run.out
     at = "  error: JobSet/job.spec.replicatedJobs[0].template.spec.template.spec"
     for place, words in (
         ("volumes[0].name", 'Invalid value: "../../victim": a lowercase RFC 1123 label must consist of'),
@@ -272,7 +272,9 @@ def test_names_that_no_pod_can_have(mode: str, run: Ran) -> None:
     assert run("validate", "--mode", mode, "-o", "json", file) == 1
     found = json.loads(run.out)
     assert (found["admitted"], found["stage"], found["objects"]) == (False, "pods", []) and len(found["errors"]) == 5
-    assert run("render", "--mode", mode, file) == 1 and run.out == "" and "when its Pods are created" in run.err
+    assert (
+        run("render", "--mode", mode, file) == 1 and run.out == "" and "when its Jobs and Pods are created" in run.err
+    )
     (run.folder / "case").mkdir()
     run.file(document, train_job(), name="case/input.yaml")
     assert run("validate", "--batch", ".", "--mode", mode) == 0, "no server refuses the TrainJob"

@@ -135,7 +135,7 @@ def test_what_an_api_server_refuses_later_is_an_error(
     )
     path.write_text(yaml.safe_dump_all(documents))
     code, out, _ = ran(capsys, "validate", *words)
-    assert code == 1 and "TrainJob default/job is refused by the API server when its Pods are created" in out
+    assert code == 1 and "TrainJob default/job is refused by the API server when its Jobs and Pods are created" in out
     why = "the container node requests 1 nvidia.com/gpu without a limit: Limit must be set for non overcommitable resources"
     assert re.search(rf"error: spec.trainer.resourcesPerNode \(line \d+\): PT130: {why}. Hint: set it in limits, ", out)
     code, out, _ = ran(capsys, "validate", *words, "-o", "json")

@@ -15,7 +15,8 @@ _HINTS = (
     (r"", "", r"^metadata\.name must match RFC 1035", _NAME),
     (r".*\.name", "FieldValueRequired", "", "give it a name"),
     (r".*secretKeyRef\.key", "FieldValueRequired", "", "name the key of the Secret that has the value"),
-    (r".*[rR]esources.*\.[\w.-]+/[\w.-]+", "", "must be of type integer", "a device cannot be divided: a whole number"),
+    (r".*[rR]esources.*\.[\w.-]+/[\w.-]+", "", "must be of type integer", "a device cannot be divided"),
+    (r".*resources_per_node.*(/|gpu).*", "", "must be a quantity such as", "devices are counted: a whole number"),
     (r".*[rR]esources.*", "", "must be of type integer", 'write it in quotes, such as "1.5"'),
     (r".*", "", "RFC 1123 label", "for example team-a"),
     (r".*", "", "RFC 1123 subdomain", "for example my-name"),
@@ -24,12 +25,21 @@ _HINTS = (
 """Pattern of the whole field, type, pattern within the message, hint. The first that fits counts."""
 
 
+_REPLACED = (
+    (r"should match '\^\[a-z0-9\].*", "is not a valid name"),
+    (r"must be of type integer.*", "must be a whole number"),
+)
+"""Pattern of what a server says, and what an author reads instead."""
+
+
 def with_author_hint(problem: Problem) -> Problem:
-    """Return a problem of a server with a hint, if it has none and there is one."""
+    """Return a problem of a server with a hint, if it has none and there is one, and without regular expressions."""
     if problem.hint:
         return problem
     where = problem.where.replace("<nil>", "")
     for field, kind, words, hint in _HINTS:
         if re.fullmatch(field, where, re.I) and kind in ("", problem.type) and re.search(words, problem.why):
+            for pattern, instead in _REPLACED:
+                problem = replace(problem, why=re.sub(pattern, instead, problem.why))
             return replace(problem, hint=hint)
     return problem

@@ -155,10 +155,9 @@ def with_reports(client: Client, view: JobView) -> JobView:
 
 def _last_reports(client: Client, view: JobView, lines: int, most: int) -> tuple[list[dict[str, Any]], bool]:
     """Return what the last log lines of rank 0 report, and whether these are all lines of the log."""
-    ranks = [rank for rank in (rank_0(view), _ended_rank_0(view)) if rank is not None]
-    if not ranks:
+    rank = rank_0(view) or _ended_rank_0(view)
+    if rank is None:
         return [], True
-    rank = min(ranks, key=lambda each: each.order)  # a chief that has ended the job, not a worker that still runs
     query = {"container": rank.container, "tailLines": str(lines), "timestamps": "true"}
     try:
         log = client_of(client, view).log_tail(view.namespace, rank.pod, query, most)
@@ -186,7 +185,10 @@ def reports(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def rank_0(view: JobView) -> Rank | None:
-    """Return the first rank that runs: of the training, or of the step that runs before it; None if none runs."""
+    """Return the first rank that runs: of the training, or of the step that runs before it; None if none runs, or if the chief
+    or launcher has ended, whose job is over.
+    """
+    ended = _ended_rank_0(view)
     pods = [p for p in view.live if section(p, "status").get("phase") == "Running" and _first(p)]
     pods.sort(key=lambda p: (_rank(p), -created_at(p)))
     for pod in pods:
@@ -194,8 +196,10 @@ def rank_0(view: JobView) -> Rank | None:
         if running:
             step = text(labels_of(pod).get(STEP))
             chosen = _choose(step, [*running])
+            if ended is not None and ended.order < _rank(pod):
+                return None
             started = epoch_seconds(section(running[chosen], "state", "running").get("startedAt"))
-            return Rank(pod_name(pod), chosen, started, step == view.trainer_step, _rank(pod))
+            return Rank(pod_name(pod), chosen, started, step == view.trainer_step)
     return None
 
 

@@ -45,7 +45,7 @@ def _by_nodes(view: View, problems: Iterable[Problem]) -> Iterator[Problem]:
         if nodes is None or f"Invalid value: {nodes}:" not in problem.why:
             yield problem
         elif problem.where.endswith("parallelism"):
-            yield replace(problem, where="spec.trainer.numNodes", hint="give 1 or more")
+            yield Problem("spec.trainer.numNodes", f"must be 1 or more, not {nodes}")
 
 
 def refused_resources(view: View) -> Iterator[Problem]:
@@ -87,7 +87,7 @@ def _wrong(resources: Document) -> Iterator[tuple[str, str]]:
         if requests[name].amount > limits[name].amount:
             yield (
                 f"requests {requests[name]} {name}, more than its limit of {limits[name]}",
-                "a limit that is not lower",
+                "raise the limit, or lower the request",
             )
         elif name not in _OVERCOMMITTED and requests[name].amount != limits[name].amount:
             yield (
