@@ -29,7 +29,7 @@ from pulumi_trainer.program.watch import Timeouts, timeout_problems
 from pulumi_trainer.provider.jobs.identity import job_name
 from pulumi_trainer.provider.jobs.lineage import UNFINISHED
 from pulumi_trainer.provider.jobs.retention import KEEP_RUNS, MOST_KEPT
-from pulumi_trainer.provider.jobs.runs import KEEP, MOST_RUNS, is_run_id
+from pulumi_trainer.provider.jobs.runs import KEEP, is_run_id
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kueue.labels import QUEUE
 
@@ -138,7 +138,7 @@ class TrainJobArgs(ComponentArgs):
             found.append(Problem("resume", why, hint))
         found += self._fork_problems()
         if type(self.keep_runs) is not int or not 1 <= self.keep_runs <= MOST_KEPT:
-            hint = f"the rows of {MOST_RUNS} runs stay in any case; `outputs JOB --run ID --copy DEST` copies an output"
+            hint = "1 keeps the newest run only; `outputs JOB --run ID --copy DEST` copies an output"
             why = f"must be an int from 1 to {MOST_KEPT}, not {shown_value(self.keep_runs)}"
             found.append(Problem("keep_runs", why, hint))
         if isinstance(self.expected_hours, (int, float)) and not 0 < self.expected_hours < _MOST_HOURS:

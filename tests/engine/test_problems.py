@@ -54,12 +54,12 @@ trainer.GpuQueues("u", teams={"a": 1}, resource=[], name={})
 NAMED = [
     'TrainJob("four") (__main__.py:7).num_nodes: unknown field. Hint: use trainer=CustomTrainer(num_nodes=...)',
     'TrainJob("four") (__main__.py:7).envv: unknown field. Hint: did you mean trainer=CustomTrainer(env=...)?',
-    "TrainJob(\"four\") (__main__.py:7).follow: must be one of pin, patch, minor, any, not 'mayor'. Hint: did you mean minor?",
+    "TrainJob(\"four\") (__main__.py:7).follow: must be one of pin, patch, minor, any, not 'mayor'",
     "TrainJob(\"four\") (__main__.py:7).runtime: 'torch-distributd' is not a runtime of the catalogue. "
     "Hint: did you mean torch-d",
     'TrainJob("nested") (__main__.py:8).run: must be a string, not 2. Hint: give run="2"',
     "TrainJob(\"nested\") (__main__.py:8).interrupt: must be one of refuse, allow, checkpoint, not 'alow'",
-    "TrainJob(\"nested\") (__main__.py:8).follow: must be one of pin, patch, minor, any, not 'mayor'. Hint: did you mean minor?",
+    "TrainJob(\"nested\") (__main__.py:8).follow: must be one of pin, patch, minor, any, not 'mayor'",
     'TrainJob("nested") (__main__.py:8).trainer.envv: unknown field. Hint: did you mean env?',
     "TrainJob(\"nested\") (__main__.py:8).runtime: 'torch-distributd' is not a runtime of the catalogue. "
     "Hint: did you mean torch-d",
