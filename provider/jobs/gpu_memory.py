@@ -24,8 +24,13 @@ GIB = 2**30
 ADAPTER_RANK = 16
 """Rank of the LoRA that a hint proposes."""
 _MOST_GPUS = 1024
+_COUNTED = 0.8
+"""Share of a GPU's memory that an estimate may fill if it does not count everything, such as activations."""
 _COUNT = re.compile(r"(?P<number>\d{1,4}(?:\.\d{1,3})?)(?P<unit>[bBmM])")
 _NAMED = re.compile(rf"(?<![A-Za-z0-9.]){_COUNT.pattern}(?![A-Za-z0-9])")
+_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9._])(\d{1,2})_(\d[bBmM])(?![A-Za-z0-9])")
+"""A decimal point as in "stablelm-2-1_6b"; in "llama_2_7b" and "qwen2_5_7b" the underscore only separates."""
+_EXPERTS = re.compile(r"(?<![A-Za-z0-9])\d{1,3}E(?![A-Za-z0-9])", re.IGNORECASE)
 _QUANTIZED = re.compile(r"[48]-?bit|int[48]|fp8|nf4|mxfp4|gptq|awq|gguf|quant|gpt-oss", re.IGNORECASE)
 """Names of models whose files have fewer bits than 16."""
 _UNITS = {"b": 10**9, "m": 10**6}
@@ -66,12 +71,12 @@ def parameters_in_name(name: str) -> Range | None:
     """Return the parameters that the name of a model states, such as "Qwen/Qwen3-8B"; None if it states none.
 
     Names round: Llama-2-7b has 6.74 billions, gemma-7b 8.54, Llama-3.2-1B 1.24, opt-350m 331 millions. Of "8x7B" the sum is not
-    known, "A3B" are the active ones of 30B, and "1M" beside "7B" is a length.
+    known, nor of "17B-16E" (16 experts); "A3B" are the active ones of 30B, and "1M" beside "7B" is a length.
     """
-    if _QUANTIZED.search(name):
+    if _QUANTIZED.search(name) or _EXPERTS.search(name):
         return None
     found: dict[str, set[float]] = {"b": set(), "m": set()}
-    for each in _NAMED.finditer(name):
+    for each in _NAMED.finditer(_UNDERSCORE.sub(r"\1.\2", name)):
         found[each["unit"].lower()].add(float(each["number"]))
     unit = "b" if found["b"] else "m"
     if len(found[unit]) != 1:
@@ -137,8 +142,17 @@ class Estimate:
         return f"{text})"
 
     def fits(self, memory: float) -> bool:
-        """Return whether a GPU certainly has the memory, as far as everything is counted."""
+        """Return whether a GPU has the memory, with a margin if something is not counted."""
+        if self.missing:
+            memory *= _COUNTED
         return self.total.high <= memory
+
+    @property
+    def without(self) -> str:
+        """Words that follow what fits: what is not counted."""
+        if not self.missing:
+            return ""
+        return f" without {', '.join(self.missing)}"
 
 
 @dataclass(frozen=True)
@@ -330,13 +344,13 @@ def _short(number: float) -> str:
 
 
 def changes_that_fit(training: Training, memory: float) -> list[str]:
-    """Return the changes with which a training certainly fits, each with its memory, as far as that is counted."""
+    """Return the changes with which a training fits, each with its memory and what that does not count."""
     found = []
     for steps in (_sharded(training), _smaller_method(training), _recomputed(training), _smaller_batch(training)):
         for words, changed in steps:
             made = estimate(changed)
             if made.fits(memory):
-                found.append(f"{words} ({made.total} GiB)")
+                found.append(f"{words} ({made.total} GiB{made.without})")
                 break
     return found
 
@@ -345,7 +359,7 @@ Changes = Iterator[tuple[str, Training]]
 
 
 def _sharded(training: Training) -> Changes:
-    if "sharding" in training.fixed:
+    if "sharding" in training.fixed or training.method == "qlora":  # 4 bits of bitsandbytes need more settings for that
         return
     gpus = training.gpus
     if gpus > 1 and training.sharding != "zero3":
@@ -360,7 +374,8 @@ def _smaller_method(training: Training) -> Changes:
     if training.method == "full":
         yield f"LoRA of rank {rank}", replace(training, method="lora", lora_rank=rank)
     if training.method != "qlora" and "qlora" not in training.fixed:
-        yield f"QLoRA of rank {rank}", replace(training, method="qlora", lora_rank=rank)
+        # sharding that divides other weights may leave those of 4 bits whole
+        yield f"QLoRA of rank {rank}", replace(training, method="qlora", lora_rank=rank, sharding="ddp")
 
 
 def _recomputed(training: Training) -> Changes:

@@ -53,7 +53,7 @@ def test_the_plan_warns_of_a_training_that_cannot_fit(project: Project, tmp_path
     project.config("trainer:namespace", "nlp")
     shown = project.preview().out
     assert re.search(
-        r"PT312: trainer: 70B parameters \(parameters='70B'\).* fits: 16 GPUs with FSDP or ZeRO-3 \(65\.2 to", shown
+        r"PT312: trainer: 70B parameters \(parameters='70B'\).* fits: 32 GPUs with FSDP or ZeRO-3 \(32\.6 to", shown
     )
     adapter = r"PT313: trainer: .*LoRA of rank 16 in bf16.*13\.4 to 28\.7 GiB.*a GPU of flavor l4 has 24 GiB.*flavors=\['h100'\]"
     assert re.search(adapter, shown)

@@ -123,7 +123,8 @@ def test_a_flavor_that_is_too_small_beside_one_that_is_not() -> None:
         "8 GPUs with ddp: each GPU needs 52.2 GiB" in warned
         and "but a GPU of flavor l4 has 24 GiB. Hint: this fits:" in warned
     )
-    assert "flavors=['h100'], or FSDP or ZeRO-3 on the 8 GPUs (6.5 GiB)" in warned and "h100 has" not in warned
+    sharded = "FSDP or ZeRO-3 on the 8 GPUs (6.5 GiB without activations)"
+    assert f"flavors=['h100'] without activations, or {sharded}" in warned and "h100 has" not in warned
     (warned,) = about(known, {GPU: 1}, 70e9)
     assert (
         "a GPU of flavor h100 has 80 GiB, a GPU of flavor l4 has 24 GiB. Hint: this fits: 32 GPUs with FSDP or ZeRO-3"
@@ -135,7 +136,7 @@ def test_a_flavor_that_is_too_small_beside_one_that_is_not() -> None:
     assert (
         "PT313" in noted
         and "59.6 to 134.1 GiB" in noted
-        and "and a GPU of flavor h100 has 80 GiB. Hint: this fits: 2" in noted
+        and "and a GPU of flavor h100 has 80 GiB. Hint: this fits: 4 GPUs" in noted
     )
 
 

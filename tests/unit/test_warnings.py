@@ -761,11 +761,11 @@ CASES: list[Case] = [
     ),
     (
         "PT312", runtime(TORCH), queued(), {"training": sized("8B"), "queues": with_memory("80Gi")},
-        lambda r, j, k: k.update(queues=with_memory("160Gi")),
+        lambda r, j, k: k.update(queues=with_memory("200Gi")),
     ),
     (
         "PT313", runtime(TORCH), queued(), {"training": sized("8B"), "queues": with_memory("")},
-        lambda r, j, k: k.update(queues=with_memory("160Gi")),
+        lambda r, j, k: k.update(queues=with_memory("200Gi")),
     ),
 ]  # fmt: skip
 

@@ -56,10 +56,10 @@ def _shown(memory: Mapping[str, int]) -> str:
 def _hint(training: Training, needs: Estimate, memory: Mapping[str, int], least: float) -> str:
     """Return the changes with which the training fits, each computed by the same formulas."""
     enough = [name for name, size in memory.items() if name and needs.fits(size)]
-    found = [f"flavors={enough!r}"] if enough else []
+    found = [f"flavors={enough!r}{needs.without}"] if enough else []
     found += changes_that_fit(training, least)
     if not found:
-        return "none of sharding, LoRA, gradient checkpointing and a smaller batch suffices alone"
+        return "none of sharding, LoRA, gradient checkpointing and a smaller batch is known to suffice alone"
     return f"this fits: {', or '.join(found)}"
 
 
