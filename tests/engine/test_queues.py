@@ -100,10 +100,10 @@ BOTH = [
     'resources["cpu"].borowing_limit: unknown field. Hint: did you mean borrowing_limit?',
     "resources[cpu].nominal_quota: must be greater than or equal to 0",
     "resources[memory].nominal_quota: must be a quantity such as 3, 500m or 4Gi, not 'x'",
-    'LocalQueue("late") (__main__.py:11).fair_sharing.weight: spec.fairSharing.weight in body should match',
+    'LocalQueue("late") (__main__.py:11).fair_sharing.weight: should match',
     'TrainJob("job") (__main__.py:12).trainr: unknown field. Hint: did you mean trainer?',
     "max_execution: must be a whole number of seconds from 1 to 2147483647, not 4h",
-    "topology.level: 'a b' is not a node label",
+    "topology.level: 'a b' is not a valid node label",
     "target: must be Local(...) or Kubernetes(...), not 'cluster'",
     "target: queues are objects of a cluster. Hint: give a Kubernetes(...)",
 ]
