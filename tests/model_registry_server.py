@@ -34,6 +34,7 @@ class Registry:
         token: Token that each request needs; empty for none.
         broken: Path whose requests end with status 500.
         requests: Method and path of each request.
+        credentials: The header Authorization of each request; empty if it has none.
     """
 
     url: str = ""
@@ -41,6 +42,7 @@ class Registry:
     broken: str = ""
     objects: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
     requests: list[str] = field(default_factory=list)
+    credentials: list[str] = field(default_factory=list)
 
     def find(self, kind: str, name: str, parent: str) -> dict[str, Any] | None:
         for each in self.objects[kind]:
@@ -89,6 +91,7 @@ def model_registry_server(token: str = "") -> Iterator[Registry]:
             parts = urlsplit(self.path)
             path = parts.path.removeprefix(ROOT)
             registry.requests.append(f"{self.command} {path}")
+            registry.credentials.append(self.headers.get("Authorization", ""))
             given = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
             if registry.token and self.headers.get("Authorization") != f"Bearer {registry.token}":
                 code, answer = 401, {"code": "401", "message": "the token is not valid"}

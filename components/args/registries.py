@@ -6,15 +6,13 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 import pulumi
 from pulumi_trainer.args.arguments import Args, shown_value
 from pulumi_trainer.args.sources import Secret
-from pulumi_trainer.provider.kubernetes.client.masking import hide_credentials, is_loopback
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.machine.extras import missing
-from pulumi_trainer.provider.registries.registry import KUBEFLOW, MLFLOW
+from pulumi_trainer.provider.registries.registry import ADDRESSES, KUBEFLOW, MLFLOW, address_problems
 
 _LONGEST = 255
 
@@ -24,28 +22,24 @@ class Registry(Args):
 
     kind: ClassVar[str]
     module: ClassVar[str]
-    address: ClassVar[str]
-    """Field with the URL of its server."""
     token: Secret | None = None
 
     def check(self) -> list[Problem]:
         found = [*super().check(), *missing(self.module)]
         url = self.url
         if isinstance(url, str):
-            found += [Problem(self.address, why, hint) for why, hint in _url_problems(url)]
+            found += address_problems(self.kind, url, has_token=isinstance(self.token, pulumi.Output))
         elif not isinstance(url, pulumi.Output):
-            found.append(Problem(self.address, f"must be a URL, not {shown_value(url)}"))
+            found.append(Problem(ADDRESSES[self.kind], f"must be a URL, not {shown_value(url)}"))
         if self.token is not None and not isinstance(self.token, pulumi.Output):
             hint = 'use pulumi.Config().require_secret("token")'
             found.append(Problem("token", "is plain text, so the plan and the state would show it", hint))
-        elif self.token is not None and isinstance(url, str) and url.startswith("http://") and not is_loopback(url):
-            found.append(Problem("token", f"{hide_credentials(url)} would get it unencrypted", "use https://"))
         return found
 
     @property
     def url(self) -> Any:
         """Return the URL of the server."""
-        return self.__dict__.get(self.address)
+        return self.__dict__.get(ADDRESSES[self.kind])
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -72,7 +66,7 @@ class MLflowRegistry(Registry):
     uri: pulumi.Input[str]
     token: Secret | None = None
 
-    kind, module, address = MLFLOW, "mlflow", "uri"
+    kind, module = MLFLOW, "mlflow"
 
     def name_problems(self, name: str, version: str | None, aliases: Sequence[str]) -> Iterator[Problem]:
         """Yield which names MLflow would refuse (mlflow/utils/validation.py)."""
@@ -107,7 +101,7 @@ class KubeflowModelRegistry(Registry):
     server: pulumi.Input[str]
     token: Secret | None = None
 
-    kind, module, address = KUBEFLOW, "model_registry", "server"
+    kind, module = KUBEFLOW, "model_registry"
 
     def name_problems(self, name: str, version: str | None, aliases: Sequence[str]) -> Iterator[Problem]:
         for field, value in (("name", name), ("version", version)):
@@ -115,18 +109,3 @@ class KubeflowModelRegistry(Registry):
                 yield Problem(field, f"must have 1 to {_LONGEST} characters, not {value!r:.80}")
         if aliases:
             yield Problem("aliases", "Kubeflow Model Registry has no aliases", "leave it out, or use version=")
-
-
-def _url_problems(url: str) -> Iterator[tuple[str, str]]:
-    """Yield why a URL cannot be that of a registry, and what to do."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        parts = urlsplit("")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        yield f"must be a URL with http:// or https://, not {hide_credentials(url)!r}", ""
-    elif parts.username is not None or parts.password is not None:
-        yield (
-            f"has credentials, which plan and state would show: {hide_credentials(url)}",
-            "leave them out, and use token=",
-        )

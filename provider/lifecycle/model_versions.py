@@ -15,7 +15,7 @@ from pulumi_trainer.provider.lifecycle.connection import Inputs
 from pulumi_trainer.provider.lifecycle.resource import Checked, Diff, Resource, Stored
 from pulumi_trainer.provider.lifecycle.target import Connect
 from pulumi_trainer.provider.registries.connection import open_registry
-from pulumi_trainer.provider.registries.registry import Registration, aliases_text, registry_name
+from pulumi_trainer.provider.registries.registry import Registration, address_problems, aliases_text, registry_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +88,9 @@ class ModelVersions(Resource[ModelVersionInputs, ModelVersionOutputs]):
         """Return the inputs to store. A run that has not succeeded leaves the version of the one before it."""
         if not isinstance(news.target, Unknown):
             news = replace(news, target=news.location)
+        failures = _address_failures(news.registry)
+        if failures:
+            return Checked(news, failures=failures)
         if olds is not None and olds.place != news.place:
             olds = None
         if olds is not None and news.run == "":
@@ -115,7 +118,11 @@ class ModelVersions(Resource[ModelVersionInputs, ModelVersionOutputs]):
         """Register the output of another run, or change the aliases."""
         known = ModelVersionOutputs.of(inputs, **_results(outputs))
         if inputs.run != outputs.run:
-            return _register(known, inputs, connect)
+            made = _register(known, inputs, connect)
+            dropped = [alias for alias in outputs.aliases if alias not in inputs.aliases]
+            if dropped and outputs.registered:
+                open_registry(inputs.registry).set_aliases(inputs.model, outputs.registered, (), dropped)
+            return made
         if [*inputs.aliases] != [*outputs.aliases] and outputs.registered:
             registry = open_registry(inputs.registry)
             registry.set_aliases(inputs.model, outputs.registered, inputs.aliases, outputs.aliases)
@@ -126,7 +133,7 @@ class ModelVersions(Resource[ModelVersionInputs, ModelVersionOutputs]):
         outputs: ModelVersionOutputs,
         connect: Connect,  # noqa: ARG002
     ) -> tuple[ModelVersionOutputs | None, list[str]]:
-        """Return the outputs. None: the registry does not have the version any more."""
+        """Return the outputs, without the newest version if the registry does not have it any more."""
         if not outputs.registered:
             return outputs, []
         try:
@@ -135,7 +142,8 @@ class ModelVersions(Resource[ModelVersionInputs, ModelVersionOutputs]):
         except TargetFault as fault:
             return outputs, [f"{outputs.where} is unchanged in the state of this stack: {fault}"]
         why = f"{outputs.where}: somebody has removed version {outputs.registered}, which `pulumi up` registers again"
-        return None, [why]
+        versions = [each for each in outputs.versions if each != outputs.registered]
+        return replace(outputs, run="", registered="", url="", digest="", versions=versions), [why]
 
     def delete(self, outputs: ModelVersionOutputs, connect: Connect) -> list[str]:  # noqa: ARG002
         """Remove all versions that the resource has registered, unless they are retained."""
@@ -161,6 +169,15 @@ def _settings(known: _Version) -> list[Any]:
 def _results(outputs: ModelVersionOutputs) -> dict[str, Any]:
     names = ("registered", "url", "digest", "versions")
     return {name: getattr(outputs, name) for name in names}
+
+
+def _address_failures(registry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what is wrong with the address of a registry that the program has as an Output, once its value is known."""
+    uri = registry["uri"]
+    if isinstance(uri, Unknown):
+        return ()
+    found = address_problems(registry["kind"], str(uri), has_token=bool(registry.get("token")))
+    return tuple(str(replace(each, where=f"registry.{each.where}")) for each in found)
 
 
 def _reuse_failure(olds: ModelVersionInputs, news: ModelVersionInputs) -> str:
@@ -208,9 +225,13 @@ def _registration(inputs: ModelVersionInputs, connect: Connect) -> Registration:
     """Return what is known of a run and its output."""
     jobs, place = connect(inputs.target).jobs, f"{inputs.namespace}/{inputs.job}"
     status = jobs.status(inputs.namespace, inputs.job)
-    if status is None or status.identity.id != inputs.run or status.phase != Phase.SUCCEEDED:
-        why = f"run {inputs.run} of {place} is not its newest run any more"
-        raise TargetFault(Problem(inputs.where, why, "`pulumi up` waits for the current run, and registers its output"))
+    if status is None:
+        why = f"job {place} is gone, so the output of run {inputs.run} cannot be registered"
+        raise TargetFault(Problem(inputs.where, why, "`pulumi refresh` and `pulumi up` run the job again"))
+    if status.identity.id != inputs.run or status.phase != Phase.SUCCEEDED:
+        newest = f"{status.identity.id}, which is {status.phase}"
+        why = f"run {inputs.run} of {place} cannot be registered: the newest run is {newest}"
+        raise TargetFault(Problem(inputs.where, why, "`pulumi up` registers the newest run once it has succeeded"))
     if not status.output:
         raise TargetFault(Problem(inputs.where, f"{place} has no output volume", "set output=True on the TrainJob"))
     if status.cluster:

@@ -47,7 +47,7 @@ class KubeflowRegistry:
         return self._run(self._register(given))
 
     def has(self, model: str, version: str) -> bool:
-        return self._run(self._find(model, version)) is not None
+        return self._run(self._has(model, version))
 
     def set_aliases(self, model: str, version: str, aliases: Sequence[str], before: Sequence[str]) -> None:
         """Do nothing: this registry has no aliases, and a plan refuses them."""
@@ -58,6 +58,7 @@ class KubeflowRegistry:
 
     async def _register(self, given: Registration) -> Registered:
         from model_registry.types import ModelArtifact, ModelVersion, RegisteredModel
+        from mr_openapi import ModelVersionState
 
         api = self._api()
         model = await api.get_registered_model_by_params(given.model)
@@ -70,6 +71,9 @@ class KubeflowRegistry:
         elif not given.identity.items() <= (version.custom_properties or {}).items():
             why = f"version {name!r} of {given.model!r} is the output of another run"
             raise TargetFault(Problem(self._where, why, "give the ModelVersion another version="))
+        elif version.state == ModelVersionState.ARCHIVED:
+            version.state = ModelVersionState.LIVE
+            version = await api.upsert_model_version(version)
         if await api.get_model_artifact_by_params(given.model, _id_of(version)) is None:
             artifact = ModelArtifact(
                 name=given.model,
@@ -82,6 +86,12 @@ class KubeflowRegistry:
             )
             await api.upsert_model_version_artifact(artifact, _id_of(version))
         return Registered(name, f"{self.uri}/api/model_registry/v1/model_versions/{version.id}")
+
+    async def _has(self, model: str, version: str) -> bool:
+        from mr_openapi import ModelVersionState
+
+        found = await self._find(model, version)
+        return found is not None and found.state != ModelVersionState.ARCHIVED
 
     async def _find(self, model: str, version: str) -> ModelVersion | None:
         api = self._api()

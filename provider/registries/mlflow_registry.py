@@ -44,6 +44,8 @@ _DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
 }
 """Settings of MLflow's client for variables that the user has not set. By default it tries for minutes to reach a server."""
+_LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
+"""What MLflow's client prefers to a token."""
 _TOKEN = "MLFLOW_TRACKING_TOKEN"  # noqa: S105  # the name of the variable
 
 
@@ -112,9 +114,9 @@ class MLflow:
             self._copy(client, run, given.folder)
             source = f"{run.info.artifact_uri}/{_FOLDER}"
         client.set_terminated(run.info.run_id, end_time=_milliseconds(given.finished))
-        from mlflow.exceptions import RestException
+        from mlflow.exceptions import MlflowException
 
-        with suppress(RestException):  # it exists, or else the next call says why not
+        with suppress(MlflowException):  # it exists, or else the next call says why not
             client.create_registered_model(given.model)
         tags = {_key(name): text for name, text in given.tags.items()}
         return client.create_model_version(given.model, source, run.info.run_id, tags=tags)
@@ -135,16 +137,15 @@ class MLflow:
         place = experiment.experiment_id if experiment is not None else client.create_experiment(given.project)
         found = client.search_runs([place], _filter(given.identity), max_results=1)
         if found:
-            return found[0]
-        name, tags = (
-            f"{given.job}-{given.run}",
-            {_key(key): text for key, text in {**given.identity, **given.facts}.items()},
-        )
-        run = client.create_run(place, start_time=_milliseconds(given.started), tags=tags, run_name=name)
+            run = found[0]
+        else:
+            name = f"{given.job}-{given.run}"
+            tags = {_key(key): text for key, text in {**given.identity, **given.facts}.items()}
+            run = client.create_run(place, start_time=_milliseconds(given.started), tags=tags, run_name=name)
         end = _milliseconds(given.finished) or 0
         metrics = [Metric(_key(key), value, end, 0) for key, value in _numbers(given.metrics)]
         params = [Param(_key(key), text[:_LONGEST_PARAM]) for key, text in given.inputs.items()]
-        client.log_batch(run.info.run_id, metrics, params)
+        client.log_batch(run.info.run_id, metrics, params)  # again for a run that was found: it may lack them
         return run
 
 
@@ -154,8 +155,11 @@ def _variables(token: str) -> Iterator[None]:
     wanted = {name: value for name, value in _DEFAULTS.items() if name not in os.environ}
     if token:
         wanted[_TOKEN] = token
-    before = {name: os.environ.get(name) for name in wanted}
+    before = {name: os.environ.get(name) for name in (*wanted, *_LOGIN)}
     os.environ.update(wanted)
+    if token:
+        for name in _LOGIN:
+            os.environ.pop(name, None)
     try:
         yield
     finally:

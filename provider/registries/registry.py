@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+from urllib.parse import urlsplit
 
+from pulumi_trainer.provider.kubernetes.client.masking import hide_credentials, is_loopback
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 
 MLFLOW = "mlflow"
 KUBEFLOW = "kubeflow"
 TITLES = {MLFLOW: "MLflow", KUBEFLOW: "Kubeflow Model Registry"}
 """Kind of a registry -> its name."""
+ADDRESSES = {MLFLOW: "uri", KUBEFLOW: "server"}
+"""Kind of a registry -> the argument with the URL of its server."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,23 @@ class ModelRegistry(Protocol):
 
 def registry_name(kind: str, uri: str) -> str:
     """Return kind and address of a registry, for messages."""
-    return f"{TITLES[kind]} at {uri}"
+    return f"{TITLES[kind]} at {hide_credentials(uri)}"
+
+
+def address_problems(kind: str, url: str, *, has_token: bool) -> Iterator[Problem]:
+    """Yield why a URL cannot be that of a registry, or why a token cannot be sent there."""
+    place, shown = ADDRESSES[kind], hide_credentials(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        yield Problem(place, f"must be a URL with http:// or https://, not {shown!r}")
+    elif parts.username is not None or parts.password is not None:
+        why = f"has credentials, which plan and state would show: {shown}"
+        yield Problem(place, why, "leave them out, and use token=")
+    if has_token and parts.scheme == "http" and not is_loopback(url):
+        yield Problem("token", f"{shown} would get it unencrypted", "use https://")
 
 
 def no_answer(where: str, why: str) -> TargetFault:

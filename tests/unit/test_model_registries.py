@@ -20,6 +20,9 @@ from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.model_versions import ModelVersionInputs, ModelVersionOutputs, ModelVersions
 from pulumi_trainer.provider.pod.scripts import digest_output
+from pulumi_trainer.provider.registries.kubeflow_registry import KubeflowRegistry
+from pulumi_trainer.provider.registries.mlflow_registry import MLflow
+from pulumi_trainer.provider.registries.registry import Registration
 
 from tests.model_registry_server import model_registry_server
 
@@ -141,14 +144,139 @@ def test_the_output_of_a_cluster_is_registered_where_it_is() -> None:
     ("changes", "why"),
     [
         ({"cluster": "west"}, "is in the worker cluster west"),
-        ({"identity": Identity(id="t4kz1g")}, "run t4kz1f of team/digits is not its newest run any more"),
-        ({"phase": "Failed"}, "run t4kz1f of team/digits is not its newest run any more"),
+        ({"identity": Identity(id="t4kz1g")}, "cannot be registered: the newest run is t4kz1g, which is Succeeded"),
+        ({"phase": "Failed"}, "the newest run is t4kz1f, which is Failed. Hint: `pulumi up` registers the newest run"),
         ({"output": ""}, "has no output volume"),
     ],
 )
 def test_what_cannot_be_registered(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(TargetFault, match=why):
         ModelVersions().create(inputs("http://127.0.0.1:9"), lambda _: ClusterJobs(**changes))
+
+
+def test_the_output_of_a_job_that_is_gone() -> None:
+    jobs = ClusterJobs()
+    jobs._status = None
+    with pytest.raises(TargetFault, match="job team/digits is gone") as caught:
+        ModelVersions().create(inputs("http://127.0.0.1:9"), lambda _: jobs)
+    assert "Hint: `pulumi refresh` and `pulumi up` run the job again" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("registry", "why"),
+    [
+        ({"kind": "kubeflow", "uri": "http://me:s3cr3t-word@127.0.0.1"}, "registry.server: has credentials"),
+        ({"kind": "mlflow", "uri": "http://a", "token": "s3cr3t-word"}, "registry.token: http://a would get it unenc"),
+        ({"kind": "mlflow", "uri": "file:///tmp"}, "registry.uri: must be a URL with http:// or https://"),
+        ({"kind": "mlflow", "uri": "https://a", "token": "s3cr3t-word"}, ""),
+        ({"kind": "mlflow", "uri": Unknown("uri"), "token": "s3cr3t-word"}, ""),
+    ],
+)
+def test_the_address_of_a_registry_is_checked_once_it_is_known(registry: dict[str, Any], why: str) -> None:
+    given = inputs("", registry=registry)
+    told = "\n".join(ModelVersions().check(None, given, None).failures)
+    assert why in told and bool(why) is bool(told)
+    assert "s3cr3t" not in told and "s3cr3t" not in given.where
+
+
+def test_a_token_is_sent_instead_of_the_login_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    login = {"MLFLOW_TRACKING_USERNAME": "me", "MLFLOW_TRACKING_PASSWORD": "s3cr3t-word"}
+    for name, value in login.items():
+        monkeypatch.setenv(name, value)
+    with model_registry_server(token="another") as registry:
+        for token in ("mine", ""):
+            with pytest.raises(TargetFault, match="the token is not valid"):
+                MLflow(registry.url, token).has("digits", "1")
+            assert {*login.items()} <= {*os.environ.items()} and "MLFLOW_TRACKING_TOKEN" not in os.environ
+    assert registry.credentials[0] == "Bearer mine" and registry.credentials[-1].startswith("Basic ")
+
+
+@pytest.fixture
+def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """MLflow's client of a registry that is a folder."""
+    from mlflow import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = tmp_path.as_uri()
+    return MlflowClient(uri, uri)
+
+
+def mlflow_inputs(mlflow: Any, **changes: Any) -> ModelVersionInputs:
+    return inputs("", registry={"kind": "mlflow", "uri": mlflow.tracking_uri}, **changes)
+
+
+def jobs_with(run: str) -> Any:
+    return lambda _: ClusterJobs(identity=Identity(id=run))
+
+
+def test_a_run_of_mlflow_that_was_left_empty_gets_its_record(mlflow: Any) -> None:
+    many = {f"input-{number}": str(number) for number in range(120)}
+    metrics = {f"metric-{number}": str(number) for number in range(20)}
+    given = Registration(
+        "digits",
+        "",
+        (),
+        "pvc://a/b",
+        "",
+        "lab",
+        "team",
+        "digits",
+        "t4kz1f",
+        {"trainer.run": "t4kz1f"},
+        {},
+        many,
+        metrics,
+    )
+    left = mlflow.create_run(mlflow.create_experiment("lab"), tags={"trainer.run": "t4kz1f"})
+    registry = MLflow(mlflow.tracking_uri, "")
+    made = registry.register(given)
+    assert registry.register(given) == made
+    version = mlflow.get_model_version("digits", made.version)
+    assert version.run_id == left.info.run_id
+    data = mlflow.get_run(version.run_id).data
+    assert data.params == many and len(data.metrics) == len(metrics) and data.metrics["metric-7"] == 7
+
+
+def test_aliases_that_are_dropped_with_a_new_run_do_not_stay_on_the_version_before(mlflow: Any) -> None:
+    before = mlflow_inputs(mlflow, run="t4kz1a", aliases=["best", "old"])
+    _, outputs = ModelVersions().create(before, jobs_with("t4kz1a"))
+    mlflow.set_registered_model_alias("digits", "of-others", outputs.registered)
+    now = mlflow_inputs(mlflow, aliases=["best"])
+    outputs = ModelVersions().update(outputs, now, jobs_with("t4kz1f"))
+    aliases = mlflow.get_registered_model("digits").aliases
+    assert {name: str(version) for name, version in aliases.items()} == {"best": "2", "of-others": "1"}
+    assert outputs.versions == ["1", "2"]
+
+
+def test_the_versions_before_one_that_somebody_has_removed_are_not_forgotten(mlflow: Any) -> None:
+    made = ModelVersions()
+    _, outputs = made.create(mlflow_inputs(mlflow, run="t4kz1a", retain=False), jobs_with("t4kz1a"))
+    now = mlflow_inputs(mlflow, retain=False)
+    outputs = made.update(outputs, now, jobs_with("t4kz1f"))
+    mlflow.delete_model_version("digits", outputs.registered)
+    left, (note,) = made.read(outputs, None)
+    assert left and (left.registered, left.run, left.url, left.digest, left.versions) == ("", "", "", "", ["1"])
+    assert "somebody has removed version 2" in note and made.read(left, None) == (left, [])
+    assert made.diff(left, now).changes and not made.diff(left, now).replaces
+    again = made.update(left, now, jobs_with("t4kz1f"))
+    assert again.registered and again.versions == ["1", again.registered] and not made.diff(again, now).changes
+    made.delete(left, None)
+    assert "1" not in [each.version for each in mlflow.search_model_versions("name = 'digits'")]
+
+
+def test_an_archived_version_is_gone_and_lives_when_it_is_registered_again() -> None:
+    made = ModelVersions()
+    with model_registry_server() as registry:
+        given = inputs(registry.url)
+        _, outputs = made.create(given, lambda _: ClusterJobs())
+        (version,) = registry.objects["model_versions"]
+        assert made.read(outputs, None) == (outputs, [])
+        KubeflowRegistry(registry.url, "").remove("digits", outputs.registered)
+        assert version["state"] == "ARCHIVED"
+        left, (note,) = made.read(outputs, None)
+        assert left and left.versions == [] and "somebody has removed version digits-t4kz1f" in note
+        assert made.update(left, given, lambda _: ClusterJobs()) == outputs
+        assert version["state"] == "LIVE" and len(registry.objects["model_versions"]) == 1
 
 
 def test_a_server_that_is_not_there() -> None:
