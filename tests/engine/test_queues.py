@@ -135,9 +135,12 @@ BY_ARGUMENT = [
     ("second", 'teams: must name at least one team and its GPUs. Hint: for example teams={"nlp": 16}'),
     (
         "second",
-        'priorities: GpuQueues("gpus") (__main__.py:4) creates the WorkloadPriorityClasses low, normal, high too. Hint: give this',
+        'priorities: GpuQueues("gpus") (__main__.py:4) creates the WorkloadPriorityClasses low, normal, high too. Hint: give',
     ),
-    ("third", 'priorities: GpuQueues("gpus") (__main__.py:4) creates the WorkloadPriorityClasses low, normal, high too'),
+    (
+        "third",
+        'priorities: GpuQueues("gpus") (__main__.py:4) creates the WorkloadPriorityClasses low, normal, high too',
+    ),
     ("third", 'cohort: GpuQueues("gpus") (__main__.py:4) creates a cohort gpus too. Hint: create one Cohort for both'),
     ("Bad Name", "name: 'Bad Name' is not a valid name: a lowercase RFC 1123 subdomain"),
     ("third", "others[cpu]: must be a quantity, not {'of': 1}"),
