@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.values.accessors import items, section
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, jobs_of, replicated_jobs
 
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -20,12 +20,26 @@ def ancestor_of(job: ReplicatedJob) -> Any:
     return job.labels.get(ANCESTOR)
 
 
+NODE_OFFSET = "TRAINER_NODE_OFFSET"
+"""Variable of containers that train: number of nodes in steps before this one. `provider/pod` adds the index of the Pod."""
+
+
 def trainer_step(jobset: Mapping[str, Any]) -> str:
     """Return the step whose first pod is rank 0: the one labelled as the trainer, else `node`, else the last."""
     steps = jobs_of(jobset)
     trainers = [step for step in steps if ancestor_of(step) == "trainer"]
+    leading = [step for step in trainers if not _follows(step)]
     nodes = [step for step in steps if step.name == "node"]
-    return str((trainers or nodes or steps[-1:])[0].name)
+    return str((leading or trainers or nodes or steps[-1:])[0].name)
+
+
+def _follows(step: ReplicatedJob) -> bool:
+    """Return whether its nodes come after those of another step."""
+    for container in step.pod.containers:
+        for env in items(container.document, "env"):
+            if env.get("name") == NODE_OFFSET:
+                return True
+    return False
 
 
 def patched_jobs(patch: Any, at: str = "") -> list[ReplicatedJob]:

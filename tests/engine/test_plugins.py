@@ -100,7 +100,7 @@ def test_tensorflow_roles_find_each_other(project: Project) -> None:
     project.program(ROLES.replace("COUNTS", "workers=2, ps=2, chief=1, evaluator=1"))
     jobset = runs_as_previewed(project)
     name = jobset["metadata"]["name"]
-    config = environment(jobset, "ps")["TF_CONFIG"].replace("$(TASK_INDEX)", "1")
+    config = environment(jobset, "ps")["TF_CONFIG"].replace("$(TRAINER_TASK_INDEX)", "1")
     cluster = {
         "chief": [f"{name}-chief-0-0.{name}:2222"],
         "worker": [f"{name}-node-0-{i}.{name}:{2223 + i}" for i in range(2)],

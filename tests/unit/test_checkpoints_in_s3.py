@@ -724,6 +724,18 @@ class TestNodes:
         assert second.uploads.finish(lambda: 0.0) == ""
         assert "manifests/step-20/node-1.json" in place.objects(), "at the end, all have the same newest one"
 
+    def test_the_first_node_of_a_role_is_not_that_of_the_job(self, node: Node, place: Place, tmp_path: Path) -> None:
+        """As a chief and a worker of TensorFlow, each with index 0 in a Job of its own."""
+        chief, worker = self.nodes(node, tmp_path)
+        chief.start()
+        worker.start(0, 1, TRAINER_NODE_OFFSET="1")
+        save(chief.folder, "step-10", {"model.pt": b"chief"})
+        assert chief.finish() == ""
+        save(worker.folder, "step-10", {"model.pt": b"worker"})
+        assert worker.finish() == ""
+        assert has(place, "step-10", "model.pt", b"chief"), "what the worker saves is beside it"
+        assert "manifests/step-10/node-1.json" in place.objects()
+
     def test_files_without_a_marker_of_other_nodes(self, node: Node, place: Place, tmp_path: Path) -> None:
         """As Transformers leaves them: the state of the random numbers of each rank on its node, the rest on the first."""
         first, second = self.nodes(node, tmp_path)

@@ -10,6 +10,7 @@ from pulumi_trainer.args import policies
 from pulumi_trainer.provider.jobs.nodes import training_pods
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.labels import trainer_step
 from pulumi_trainer.provider.trainer.pipeline import registry
 from pulumi_trainer.provider.trainer.pipeline.interface import EnforceMLPolicyPlugin
 from pulumi_trainer.provider.trainer.pipeline.plugins.paddle import Paddle
@@ -65,7 +66,7 @@ def env(jobs: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def config_of(jobs: dict[str, Any], name: str) -> Any:
-    return json.loads(env(jobs, name)["TF_CONFIG"].replace("$(TASK_INDEX)", "0"))
+    return json.loads(env(jobs, name)["TF_CONFIG"].replace("$(TRAINER_TASK_INDEX)", "0"))
 
 
 INDEX = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
@@ -83,23 +84,24 @@ def test_tf_config_of_each_role() -> None:
         "worker": [f"j-node-0-{i}.j:{4001 + i}" for i in range(3)],
         "ps": [f"j-ps-0-{i}.j:{4004 + i}" for i in range(2)],
     }
-    for name, role, count in [
-        ("node", "worker", 3),
-        ("chief", "chief", 1),
-        ("ps", "ps", 2),
-        ("evaluator", "evaluator", 1),
+    for name, role, count, before in [
+        ("node", "worker", 3, "1"),
+        ("chief", "chief", 1, None),
+        ("ps", "ps", 2, "4"),
+        ("evaluator", "evaluator", 1, "6"),
     ]:
         assert jobs[name]["completions"] == jobs[name]["parallelism"] == count
-        assert list(env(jobs, name)) == ["TASK_INDEX", "TF_CONFIG"]  # $(TASK_INDEX) has to stand before its use
-        assert env(jobs, name)["TASK_INDEX"] == INDEX
-        config = json.loads(env(jobs, name)["TF_CONFIG"].replace("$(TASK_INDEX)", "0"))
+        assert list(env(jobs, name))[:2] == ["TRAINER_TASK_INDEX", "TF_CONFIG"]  # the index has to stand before its use
+        assert env(jobs, name).get("TRAINER_NODE_OFFSET") == before, "each task has a number of its own in the job"
+        assert env(jobs, name)["TRAINER_TASK_INDEX"] == INDEX
+        config = json.loads(env(jobs, name)["TF_CONFIG"].replace("$(TRAINER_TASK_INDEX)", "0"))
         assert config == {"cluster": cluster, "task": {"type": role, "index": 0}}
 
 
 def test_workers_alone() -> None:
     given = runtime({"tensorflow": {}}, step("worker", "trainer"), network={"subdomain": "net"})
     jobs = rendered(given, job(trainer={"numNodes": 2}))
-    config = env(jobs, "worker")["TF_CONFIG"].replace("$(TASK_INDEX)", "1")
+    config = env(jobs, "worker")["TF_CONFIG"].replace("$(TRAINER_TASK_INDEX)", "1")
     hosts = ["j-worker-0-0.net:2222", "j-worker-0-1.net:2223"]
     assert json.loads(config) == {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": 1}}
     assert "successPolicy" not in jobset(given, job())
@@ -115,9 +117,34 @@ def test_which_role_ends_the_job(tensorflow: dict[str, Any], ends: str) -> None:
     assert jobset(runtime({"tensorflow": tensorflow}, step(*WORKERS), successPolicy=own), job())["successPolicy"] == own
 
 
+def test_the_index_stands_before_a_tf_config_of_the_template() -> None:
+    given = [{"name": name, "value": name} for name in ("TF_CONFIG", "A", "TRAINER_TASK_INDEX", "B")]
+    jobs = rendered(runtime({"tensorflow": {"ps": 1}}, step(*WORKERS, env=given)), job())
+    assert list(env(jobs, "node")) == ["A", "B", "TRAINER_TASK_INDEX", "TF_CONFIG"]
+    assert list(env(jobs, "ps")) == ["A", "B", "TRAINER_TASK_INDEX", "TF_CONFIG", "TRAINER_NODE_OFFSET"]
+    unknown = rendered(runtime({"tensorflow": {}}, step(*WORKERS, env=Unknown("e"))), job())
+    assert node(unknown, "node")["env"] == Unknown("e")
+
+
+@pytest.mark.parametrize(
+    ("tensorflow", "declared", "leads"),
+    [
+        ({"ps": 1}, ["ps", "node"], "node"),
+        ({"ps": 1, "chief": 1}, ["ps", "node", "chief"], "chief"),
+        ({"ps": 1, "chief": 1}, ["node"], "chief"),
+        ({}, ["node"], "node"),
+    ],
+)
+def test_the_leading_role_is_rank_0(tensorflow: dict[str, Any], declared: list[str], leads: str) -> None:
+    """In whatever order the template has them. The job shows what its first task reports."""
+    steps = [step(name, "trainer") for name in declared]
+    made = render(runtime({"tensorflow": tensorflow}, *steps), job()).objects["JobSet/j"]
+    assert trainer_step(made) == leads
+
+
 def test_a_chief_trains_alone() -> None:
     jobs = rendered(runtime({"numNodes": 0, "tensorflow": {"chief": 1}}, step(*WORKERS)), job())
-    config = env(jobs, "chief")["TF_CONFIG"].replace("$(TASK_INDEX)", "0")
+    config = env(jobs, "chief")["TF_CONFIG"].replace("$(TRAINER_TASK_INDEX)", "0")
     assert list(jobs) == ["chief"] and json.loads(config)["cluster"] == {"chief": ["j-chief-0-0.j:2222"]}
 
 
@@ -145,9 +172,11 @@ def test_roles_run_the_trainers_program_and_the_runtime_may_have_a_job_for_each(
 
 def test_tf_config_is_unknown_while_a_count_is() -> None:
     count = Unknown("n")
-    for policy in ({"numNodes": count, "tensorflow": {"ps": 1}}, {"tensorflow": {"ps": count}}):
+    given = ({"numNodes": count, "tensorflow": {"ps": 1}}, count), ({"tensorflow": {"ps": count}}, "1")
+    for policy, before in given:
         jobs = rendered(runtime(policy, step(*WORKERS)), job())
         assert env(jobs, "node")["TF_CONFIG"] == env(jobs, "ps")["TF_CONFIG"] == count
+        assert env(jobs, "ps")["TRAINER_NODE_OFFSET"] == before
     assert jobs["ps"]["completions"] == count
     assert not validate(runtime({"tensorflow": {}}, step(*WORKERS)), job(trainer={"env": count}))
 
@@ -160,7 +189,12 @@ def test_tf_config_is_unknown_while_a_count_is() -> None:
         ({"numNodes": 0, "tensorflow": {"ps": 1, "chief": 1}}, {}, [("spec.mlPolicy.tensorflow.ps", "need workers")]),
         ({"numNodes": 0, "tensorflow": {"chief": 1}}, {}, []),
         ({"numNodes": -2, "tensorflow": {"chief": 1}}, {}, [("spec.mlPolicy.numNodes", "cannot have -2 workers")]),
-        ({"tensorflow": {}}, {"env": [{"name": "TF_CONFIG", "value": "x"}]}, [("spec.trainer.env", "TF_CONFIG comes")]),
+        (
+            {"tensorflow": {}},
+            {"env": [{"name": name, "value": "1"} for name in ("TF_CONFIG", "TASK_INDEX", "TRAINER_TASK_INDEX")]},
+            [("spec.trainer.env", "policy sets TRAINER_TASK_INDEX, TF_CONFIG")],
+        ),
+        ({"tensorflow": {}}, {"env": [{"name": "TASK_INDEX", "value": "1"}]}, []),
     ],
 )
 def test_what_tensorflow_refuses(policy: dict[str, Any], trainer: dict[str, Any], found: list[tuple[str, str]]) -> None:
@@ -176,6 +210,9 @@ def test_replicated_jobs_that_tensorflow_refuses() -> None:
     (problem,) = validate(alone, job())
     assert "from which the roles of TensorFlow are made" in problem.why and render(alone, job()).objects
     assert not validate(runtime({}, step("ps")), job())
+    two = runtime({"tensorflow": {}}, step(*WORKERS), step("other", "trainer"), step("ps", "trainer"))
+    (problem,) = validate(two, job())
+    assert problem.where == "spec.runtimeRef" and "may run the workers, and node, other would" in problem.why
 
 
 def test_counts_that_are_not_a_cluster() -> None:
@@ -206,6 +243,9 @@ def test_paddles_variables() -> None:
     }
     jobs = rendered(given, job())
     assert env(jobs, "node") == variables and node(jobs, "node")["ports"] == [{"containerPort": 7000}]
+    own = [{"name": "POD_IP", "value": "x"}, {"name": "A", "value": "b"}]
+    again = rendered(runtime({"paddle": {}}, step(*WORKERS, env=own)), job())
+    assert list(env(again, "node"))[-4:] == ["PADDLE_RANK", "PADDLE_NNODES", "PADDLE_MASTER", "POD_IP"]
     eight = rendered(given, job(trainer={"numProcPerNode": 8}))
     assert env(eight, "node") == {**variables, "PADDLE_NPROC_PER_NODE": "8"}
     for limits in ({"nvidia.com/gpu": "1"}, {"nvidia.com/mig-1g.10gb": "1"}, Unknown("n")):

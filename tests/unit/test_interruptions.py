@@ -585,7 +585,13 @@ class TestFirstProcess:
 
     @pytest.mark.parametrize(
         ("node", "checkpoints", "imports", "reports"),
-        [("0", True, False, True), ("0", False, True, True), ("0", False, False, False), ("1", True, True, False)],
+        [
+            ("0", True, False, True),
+            ("0", False, True, True),
+            ("0", False, False, False),
+            ("1", True, True, False),
+            ("0, the first of its role", True, True, False),
+        ],
     )
     def test_a_log_shows_that_its_program_should_report(
         self,
@@ -597,7 +603,9 @@ class TestFirstProcess:
         reports: bool,
     ) -> None:
         monkeypatch.setenv("TRAINER_RUN_ID", "t4kz1f")
-        monkeypatch.setenv("JOB_COMPLETION_INDEX", node)
+        index, _, follows = node.partition(", ")
+        monkeypatch.setenv("JOB_COMPLETION_INDEX", index)
+        monkeypatch.setenv("TRAINER_NODE_OFFSET", str(int(bool(follows))))
         program = "print('begins')"
         code, out = Container(tmp_path, program, checkpoints=checkpoints, imports=imports).end()
         first, *rest = out.splitlines()

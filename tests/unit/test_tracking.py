@@ -362,9 +362,12 @@ class TestStart:
         start(server.url, f"t.end({code})")
         assert server.asked[-1][1]["status"] == expected
 
-    def test_other_nodes_make_none(self) -> None:
+    @pytest.mark.parametrize(
+        "own", [{"JOB_COMPLETION_INDEX": "1"}, {"JOB_COMPLETION_INDEX": "0", "TRAINER_NODE_OFFSET": "1"}]
+    )
+    def test_other_nodes_make_none(self, own: dict[str, str]) -> None:
         server = Server()
-        done = start(server.url, JOB_COMPLETION_INDEX="1")
+        done = start(server.url, "os = t.os; os.environ['TRAINER_TRACKING_RUN'] = '7/abc'; t.end(143)", **own)
         assert "node 0 has made no run within 1 seconds; training goes on" in done.stderr and not done.stdout
         assert not {"experiments/create", "runs/create", "runs/update"} & {name for name, *_ in server.asked}
 

@@ -710,7 +710,7 @@ class TestProgress:
     def test_other_ranks_print_nothing(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for name in ("RANK", "OMPI_COMM_WORLD_RANK", "JOB_COMPLETION_INDEX"):
+        for name in ("RANK", "OMPI_COMM_WORLD_RANK", "JOB_COMPLETION_INDEX", "TRAINER_NODE_OFFSET"):
             with monkeypatch.context() as patched:
                 patched.setenv(name, "1")
                 training.progress(step=1)

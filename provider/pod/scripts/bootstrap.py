@@ -83,7 +83,7 @@ else:
             os.symlink(here + "/" + file, folder + "/" + name)
         os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
 reports = "checkpoints" in launch or "pulumi_trainer/training.py" in launch.get("modules", {})
-if reports and os.environ.get("TRAINER_RUN_ID") and os.environ.get("JOB_COMPLETION_INDEX", "0") == "0" and not slot:
+if reports and os.environ.get("TRAINER_RUN_ID") and __import__("run_program").own_node() == 0 and not slot:
     print('{"trainerStatus": {"metrics": []}}', flush=True)
 argv += sys.argv[1:]
 if argv[0] == "torchrun" and os.environ.get("PET_NPROC_PER_NODE", "1") != "1":

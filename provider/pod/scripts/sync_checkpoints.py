@@ -2,6 +2,7 @@ import json, os, re, secrets, shutil, sys, threading, time
 
 from checkpoint_store import MANIFESTS, Store, Unusable, log, read_marker, remove
 from find_checkpoint import FINISHED, OWN, UPLOADED, fault, missing_fork, newest, newest_first, number_of
+from run_program import own_node
 from s3 import DiskFailed, Failed, words
 
 PERIOD = 1
@@ -64,7 +65,7 @@ class Seen:
 class Uploads(threading.Thread):
     def __init__(self, folder):
         super().__init__(daemon=True)
-        self.folder, self.node = folder, count("JOB_COMPLETION_INDEX", 0)
+        self.folder, self.node = folder, own_node()
         self.nodes, self.keep = count("TRAINER_NUM_NODES", 1), max(1, count("TRAINER_CHECKPOINT_KEEP", 3))
         self.grace = count("TRAINER_CHECKPOINT_GRACE", 300)
         self.store = Store(os.environ["TRAINER_CHECKPOINT_TO"], os.environ.get("TRAINER_CHECKPOINT_FOLDER", ""))

@@ -1,5 +1,7 @@
 import base64, json, os, queue, re, sys, threading, time, urllib.error, urllib.parse, urllib.request
 
+from run_program import own_node
+
 SECONDS = 10
 WAIT = 60
 PAUSE = 2
@@ -69,7 +71,7 @@ def find(first):
 def start():
     if os.environ.get("TRAINER_TRACKING") != "mlflow":
         return
-    first, end = os.environ.get("JOB_COMPLETION_INDEX", "0") == "0", time.monotonic() + WAIT
+    first, end = own_node() == 0, time.monotonic() + WAIT
     try:
         found = find(first)
         while found is None:
@@ -89,7 +91,7 @@ def start():
 
 def end(code):
     run = os.environ.get("TRAINER_TRACKING_RUN", "").rpartition("/")[2]
-    if run and os.environ.get("JOB_COMPLETION_INDEX", "0") == "0":
+    if run and own_node() == 0:
         status = {0: "FINISHED", 143: "KILLED", -15: "KILLED"}.get(code, "FAILED")
         try:
             call("runs/update", {"run_id": run, "status": status, "end_time": int(time.time() * 1000)})

@@ -57,9 +57,15 @@ def own_rank() -> int:
     """Return the number of this process in the job, whatever has started it."""
     if (dist := group()) is not None:
         return int(dist.get_rank())
-    names = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JAX_PROCESS_ID", "DMLC_TASK_ID", "JOB_COMPLETION_INDEX")
-    given = next((os.environ[name] for name in names if os.environ.get(name)), "0")
-    return int(given) if given.isdecimal() else 0
+    names = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JAX_PROCESS_ID", "DMLC_TASK_ID")
+    given = next((os.environ[name] for name in names if os.environ.get(name)), None)
+    if given is not None:
+        return _number(given)
+    return _number(os.environ.get("JOB_COMPLETION_INDEX", "")) + _number(os.environ.get("TRAINER_NODE_OFFSET", ""))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 def is_first_of_node() -> bool:

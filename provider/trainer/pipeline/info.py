@@ -6,13 +6,13 @@ Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/runtime.go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi_trainer.provider.jobs.nodes import given_nodes
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import section, section_if_given
+from pulumi_trainer.provider.kubernetes.values.accessors import items, section, section_if_given
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob
 
@@ -108,6 +108,19 @@ class PodSet:
 
     def container(self, name: str) -> Container | None:
         return next((c for c in self.containers if c.name == name), None)
+
+    def remove_env(self, container: Container, names: Collection[str]) -> None:
+        """Remove variables of the template, before a plugin adds its own: in their places, `$(X)` may stand before X."""
+        container.env = _env_without(container.env, names)
+        for document in items(self.pod_spec, "containers"):
+            if document.get("name") == container.name and "env" in document:
+                document["env"] = _env_without(document["env"], names)
+
+
+def _env_without(env: Any, names: Collection[str]) -> Any:
+    if not isinstance(env, list):
+        return env
+    return [each for each in env if isinstance(each, Unknown) or each.get("name") not in names]
 
 
 @dataclass

@@ -54,7 +54,9 @@ class Paddle(CustomValidationPlugin, PreComponentBuilderPlugin):
             name, _, domain = hosts[0].partition(".")
             own = f"{name.removesuffix('0')}$(PADDLE_RANK).{domain}"
             first = first_unknown(policy.port) or f"{hosts[0]}:{policy.port}"
-        container.env = upsert(container.env, _variables(pods.count, own, first, processes), "name")
+        variables = _variables(pods.count, own, first, processes)
+        pods.remove_env(container, {each["name"] for each in variables})
+        container.env = upsert(container.env, variables, "name")
         container.ports = upsert_ports(container.ports, [{"containerPort": policy.port}])
 
 

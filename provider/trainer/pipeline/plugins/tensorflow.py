@@ -8,12 +8,13 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from pulumi_trainer.provider.jobs.nodes import given_nodes, nodes_of
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import items
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
+from pulumi_trainer.provider.trainer.labels import NODE_OFFSET
 from pulumi_trainer.provider.trainer.pipeline.apply import upsert, upsert_ports
 from pulumi_trainer.provider.trainer.pipeline.info import (
     COMPLETION_INDEX,
@@ -35,6 +36,9 @@ from pydantic import Field
 CLUSTER = ("chief", "worker", "ps")
 ROLES = (*CLUSTER, "evaluator")
 """The evaluator knows the cluster, but is not part of it."""
+CONFIG = "TF_CONFIG"
+INDEX = "TRAINER_TASK_INDEX"
+VARIABLES = (INDEX, CONFIG, NODE_OFFSET)
 
 
 class TensorFlowPolicy(Policy):  # type: ignore[metaclass]  # that of pydantic has no public name
@@ -57,9 +61,16 @@ class TensorFlow(CustomValidationPlugin, EnforceMLPolicyPlugin, PreComponentBuil
         policy = TensorFlowPolicy.read(info)
         if policy is None:
             return
-        if any(env.get("name") == "TF_CONFIG" for env in items(train_job.trainer, "env")):
-            yield Problem("spec.trainer.env", "TF_CONFIG comes from the runtime's policy", "leave it out")
-        if _workers(info) is None and not info.may_have_more():
+        given = {env.get("name") for env in items(train_job.trainer, "env")}
+        taken = [name for name in VARIABLES if name in given]
+        if taken:
+            yield Problem("spec.trainer.env", f"the runtime's policy sets {', '.join(taken)}", "leave out what it sets")
+        workers = _pods_of_roles(info).get("worker", [])
+        if len(workers) > 1:
+            names = ", ".join(pods.name for pods in workers)
+            why = f"only one replicated job with the ancestor trainer may run the workers, and {names} would"
+            yield Problem("spec.runtimeRef", why, "name the others after their roles: chief, ps, evaluator")
+        if not workers and not info.may_have_more():
             why = "must have a replicated job with the ancestor trainer, from which the roles of TensorFlow are made"
             yield Problem("spec.runtimeRef", why)
         for pods in info.pod_sets:
@@ -98,15 +109,20 @@ class TensorFlow(CustomValidationPlugin, EnforceMLPolicyPlugin, PreComponentBuil
         if policy is None:
             return
         tasks = _tasks(info)
-        unknown = first_unknown([policy.port, *(pods.count for pods, _ in tasks.values())])
+        counts: list[Any] = [pods.count for pods, _ in tasks.values()]
+        unknown = first_unknown([policy.port, *counts])
         ports = {} if unknown else _ports(tasks, policy.port)
         cluster = json.dumps(_cluster(tasks, ports))
-        for role, (_, container) in tasks.items():
-            config = f'{{"cluster": {cluster}, "task": {{"type": "{role}", "index": $(TASK_INDEX)}}}}'
+        for place, (role, (pods, container)) in enumerate(tasks.items()):
+            config = f'{{"cluster": {cluster}, "task": {{"type": "{role}", "index": $({INDEX})}}}}'
             env = [
-                {"name": "TASK_INDEX", "valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX}}},
-                {"name": "TF_CONFIG", "value": unknown or config},
+                {"name": INDEX, "valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX}}},
+                {"name": CONFIG, "value": unknown or config},
             ]
+            if place != 0:
+                before = counts[:place]
+                env.append({"name": NODE_OFFSET, "value": first_unknown(before) or str(sum(before))})
+            pods.remove_env(container, VARIABLES)
             container.env = upsert(container.env, env, "name")
             declared = [{"name": f"tf-{port}", "containerPort": port} for port in ports.get(role, ())]
             container.ports = upsert_ports(container.ports, declared)
@@ -130,16 +146,20 @@ def _count_problems(policy: TensorFlowPolicy, info: Info, train_job: TrainJob) -
 
 def _workers(info: Info) -> PodSet | None:
     """Return the Pods of the job that trains and has no other role, whatever its name; None if not found."""
-    found = [pods for pods in info.pod_sets if pods.ancestor == TRAINER and _role(pods) == "worker"]
+    found = _pods_of_roles(info).get("worker")
     if not found:
         return None
     return found[0]
 
 
-def _role(pods: PodSet) -> str:
-    if pods.name in ROLES:
-        return pods.name
-    return "worker"
+def _pods_of_roles(info: Info) -> dict[str, list[PodSet]]:
+    """Return the Pods of each role that the job has: those of a job without the name of a role are workers."""
+    found: dict[str, list[PodSet]] = {}
+    for pods in info.pod_sets:
+        if pods.ancestor == TRAINER:
+            role = pods.name if pods.name in ROLES else "worker"
+            found.setdefault(role, []).append(pods)
+    return found
 
 
 def _copy_pods(workers: PodSet, role: str) -> PodSet:
@@ -151,11 +171,13 @@ def _copy_pods(workers: PodSet, role: str) -> PodSet:
 def _tasks(info: Info) -> dict[str, tuple[PodSet, Container]]:
     """Return the Pods of each role in the order of `ROLES`, with the container that trains."""
     found: dict[str, tuple[PodSet, Container]] = {}
-    for pods in info.pod_sets:
-        container = pods.container(NODE)
-        if container is not None and pods.ancestor == TRAINER:
-            found[_role(pods)] = (pods, container)
-    return {role: found[role] for role in ROLES if role in found}
+    pods_of = _pods_of_roles(info)
+    for role in ROLES:
+        for pods in pods_of.get(role, [])[:1]:
+            container = pods.container(NODE)
+            if container is not None:
+                found[role] = (pods, container)
+    return found
 
 
 def _ports(tasks: dict[str, tuple[PodSet, Container]], port: int) -> dict[str, range]:
