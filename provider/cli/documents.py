@@ -329,6 +329,8 @@ def _runtime_hint(document: Document, mode: Mode) -> str:
     name = text(section(document.content, "spec", "runtimeRef").get("name"))
     if mode == "trainer":
         return "give the file of the runtime too: the runtimes of the catalogue are used in mode jobset only"
+    if name in BUILT_IN.names():
+        return f"the catalogue has a ClusterTrainingRuntime {name}: leave out kind"
     return did_you_mean(name, BUILT_IN.names())
 
 

@@ -88,7 +88,7 @@ def test_a_misspelt_runtime_gets_the_nearest_name_of_the_catalogue(run: Ran) -> 
     job = train_job()
     job["spec"]["runtimeRef"]["name"] = "torch-distributd"
     assert run("validate", run.file(job)) == 1
-    assert "before the TrainJob is created. Hint: did you mean torch-distributed?\n" in run.out
+    assert "torch-distributd' among the documents. Hint: did you mean torch-distributed?\n" in run.out
     assert run("validate", "--mode", "trainer", run.file(job)) == 1
     assert "did you mean" not in run.out
 
@@ -163,7 +163,7 @@ def test_several_files_are_one_cluster(run: Ran) -> None:
     assert run("validate", "--mode", "trainer", *files) == 0
     assert run("validate", "--mode", "trainer", *reversed(files)) == 0
     assert run("validate", "--mode", "trainer", files[1]) == 1
-    assert "not found" in run.out
+    assert "among the documents" in run.out
 
 
 def test_the_catalogue_in_mode_jobset_only(run: Ran) -> None:
@@ -483,7 +483,7 @@ def test_a_terminal_without_unicode_gets_escapes(tmp_path: Path) -> None:
 
 def test_the_catalogue_has_runtimes_of_the_cluster_only(run: Ran) -> None:
     job = train_job(runtimeRef={"name": "torch-distributed", "kind": "TrainingRuntime"})
-    assert run("validate", run.file(job)) == 1 and "must be created before" in run.out
+    assert run("validate", run.file(job)) == 1 and "a ClusterTrainingRuntime torch-distributed: leave out kind" in run.out
 
 
 # --- queues and limits among the documents -----------------------------------------------------------------------------------
@@ -594,7 +594,7 @@ def test_mistakes_that_different_steps_reject_are_reported_at_once(run: Ran) -> 
         "  error, by the schema: metadata.name",
         "  error, by the schema: spec.trainer.env[1]",
         "  error, by the schema: spec.trainer.numProcPerNode",
-        "  error, by Trainer's webhook: spec.RuntimeRef",
+        "  error, by Trainer's webhook: spec.runtimeRef.name",
     ]
     assert "did you mean torch-distributed?" in run.out
     assert run("validate", run.file(MISTAKES), "-o", "json") == 1
