@@ -50,7 +50,7 @@ from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.targets.connection import TargetInput, of_job, warn_with
-from pulumi_trainer.provider.trainer.admission.author_hints import with_author_hint
+from pulumi_trainer.provider.trainer.admission.author_hints import for_author
 from pulumi_trainer.provider.trainer.labels import MADE_BY
 
 EXIT = (
@@ -592,7 +592,7 @@ def _placed(problem: Problem) -> Problem:
     """
     if problem.type == CONFIGURATION:
         return replace(problem, where="")
-    return with_author_hint(replace(problem, why=in_author_words(problem.why)))
+    return for_author(replace(problem, why=in_author_words(problem.why)))
 
 
 class UnknownName(AttributeError, pulumi.RunError):

@@ -29,7 +29,7 @@ from pulumi_trainer.provider.kubernetes.values.wording import aligned, did_you_m
 from pulumi_trainer.provider.kueue.scheduling.durations import Expectations
 from pulumi_trainer.provider.machine.atomic_files import replace_file
 from pulumi_trainer.provider.service.reach import Where
-from pulumi_trainer.provider.trainer.admission.author_hints import with_author_hint
+from pulumi_trainer.provider.trainer.admission.author_hints import for_author
 from pulumi_trainer.provider.trainer.admission.warnings import Queues, Severities
 from pulumi_trainer.provider.trainer.offline import Cluster, RenderLimit, Result, Verdicts, judge, report, unusable
 from pulumi_trainer.provider.trainer.pipeline import Mode, Release
@@ -319,7 +319,7 @@ def _for_author(problem: Problem, document: Document, mode: Mode) -> Problem:
         for at, variable in enumerate(listed(section(document.content, "spec", "trainer").get("env"))):
             if section(variable).get("name") == "":
                 return Problem(f"spec.trainer.env[{at}].name", "is empty", "give the variable a name")
-    return with_author_hint(problem)
+    return for_author(problem)
 
 
 def _runtime_hint(document: Document, mode: Mode) -> str:

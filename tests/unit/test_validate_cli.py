@@ -483,7 +483,9 @@ def test_a_terminal_without_unicode_gets_escapes(tmp_path: Path) -> None:
 
 def test_the_catalogue_has_runtimes_of_the_cluster_only(run: Ran) -> None:
     job = train_job(runtimeRef={"name": "torch-distributed", "kind": "TrainingRuntime"})
-    assert run("validate", run.file(job)) == 1 and "a ClusterTrainingRuntime torch-distributed: leave out kind" in run.out
+    assert (
+        run("validate", run.file(job)) == 1 and "a ClusterTrainingRuntime torch-distributed: leave out kind" in run.out
+    )
 
 
 # --- queues and limits among the documents -----------------------------------------------------------------------------------

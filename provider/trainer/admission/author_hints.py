@@ -32,14 +32,21 @@ _REPLACED = (
 """Pattern of what a server says, and what an author reads instead."""
 
 
+def for_author(problem: Problem) -> Problem:
+    """Return a problem of a server in words for an author, with a hint if there is one."""
+    problem = with_author_hint(problem)
+    why = problem.why
+    for pattern, instead in _REPLACED:
+        why = re.sub(pattern, instead, why)
+    return replace(problem, why=why)
+
+
 def with_author_hint(problem: Problem) -> Problem:
-    """Return a problem of a server with a hint, if it has none and there is one, and without regular expressions."""
+    """Return a problem of a server with a hint, if it has none and there is one."""
     if problem.hint:
         return problem
     where = problem.where.replace("<nil>", "")
     for field, kind, words, hint in _HINTS:
         if re.fullmatch(field, where, re.I) and kind in ("", problem.type) and re.search(words, problem.why):
-            for pattern, instead in _REPLACED:
-                problem = replace(problem, why=re.sub(pattern, instead, problem.why))
             return replace(problem, hint=hint)
     return problem
