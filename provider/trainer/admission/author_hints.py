@@ -27,7 +27,7 @@ _HINTS = (
 
 _REPLACED = (
     (r"should match '\^\[a-z0-9\].*", "is not a valid name"),
-    (r"must be of type integer.*", "must be a whole number"),
+    (r'must be of type integer\S*: "\w+"$', "must be a whole number"),
 )
 """Pattern of what a server says, and what an author reads instead."""
 
